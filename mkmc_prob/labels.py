@@ -1,0 +1,96 @@
+"""Labels: the names of kernels and objects, checked once and looked up everywhere.
+
+Enters: any sequence that a person uses as names. Leaves: a NumPy array that is all text or all
+64-bit integers, without repeats; positions of one set of labels in another.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .errors import LabelError
+
+Labels = NDArray[Any]
+
+
+def as_labels(values: Iterable[Hashable], what: str) -> Labels:
+    """Return `values` as an array of labels, all text or all integers, without repeats.
+
+    Parameters
+    ----------
+    values
+        The labels, in order.
+    what
+        How an error names them, "the objects of kernel 'a'" for instance.
+
+    Raises
+    ------
+    LabelError
+        Where a label is neither text nor an integer, where both occur, or where one is repeated.
+
+    Examples
+    --------
+    >>> as_labels(["p1", "p2"], "objects")
+    array(['p1', 'p2'], dtype='<U2')
+    """
+    listed = list(values)
+    is_text = [isinstance(label, str) for label in listed]
+    is_integer = [
+        isinstance(label, int | np.integer) and not isinstance(label, bool | np.bool_)
+        for label in listed
+    ]
+    for label, text, whole in zip(listed, is_text, is_integer, strict=True):
+        if not (text or whole):
+            raise LabelError(
+                f"{what}: label {label!r} is of type {type(label).__name__}; labels are all text "
+                "or all integers. Convert them with str() or int()."
+            )
+        if text and "\0" in str(label):
+            raise LabelError(
+                f"{what}: label {label!r} contains a NUL character, which cannot be saved to "
+                "netCDF. Remove it."
+            )
+    if any(is_text) and any(is_integer):
+        first_text = listed[is_text.index(True)]
+        first_integer = listed[is_integer.index(True)]
+        raise LabelError(
+            f"{what}: labels of mixed types, text ({first_text!r}) and integers "
+            f"({first_integer!r}). "
+            "Convert them all with str() or all with int()."
+        )
+    seen: set[Hashable] = set()
+    for label in listed:
+        if label in seen:
+            raise LabelError(
+                f"{what}: label {label!r} occurs more than once. Labels identify; rename or drop "
+                "the repeats."
+            )
+        seen.add(label)
+    if any(is_text):
+        return np.array([str(label) for label in listed])
+    try:
+        return np.array([int(label) for label in listed], dtype=np.int64)  # type: ignore[call-overload]
+    except OverflowError as error:
+        raise LabelError(
+            f"{what}: an integer label does not fit in 64 bits. Convert the labels with str()."
+        ) from error
+
+
+def positions(wanted: Labels, within: Labels) -> NDArray[np.intp]:
+    """Return where each of `wanted` stands in `within`, -1 where it does not."""
+    return pd.Index(within).get_indexer(pd.Index(wanted))
+
+
+def union(groups: Iterable[Labels]) -> list[Hashable]:
+    """Return every label of `groups` once, in the order of first appearance."""
+    return list(dict.fromkeys(label for group in groups for label in group.tolist()))
+
+
+def name_some(labels: Sequence[Hashable] | Labels, most: int = 5) -> str:
+    """Return the first few `labels` as text for a message, and how many more there are."""
+    listed = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    shown = ", ".join(repr(label) for label in listed[:most])
+    return shown if len(listed) <= most else f"{shown} and {len(listed) - most} more"
