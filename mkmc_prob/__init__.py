@@ -1,3 +1,65 @@
-"""Mutual Kernel Matrix Completion: complete several incomplete kernel matrices at once by EM."""
+"""Mutual Kernel Matrix Completion: complete several incomplete kernel matrices at once by EM.
+
+The way through the package: `stack_kernels` aligns kernels by label, `fit` completes them and
+returns an `MKMCResult`. `WishartPrior`, `GaussianModel`, `ConditionalGaussian` and `EM` are the
+same computation step by step.
+"""
+
+from . import datasets, io, plots
+from .baselines import mean_impute, zero_impute
+from .conditional import ConditionalGaussian
+from .em import EM, ExpectedStatistics
+from .errors import (
+    ConvergenceWarning,
+    IdentifiabilityWarning,
+    IndefiniteKernelError,
+    KernelError,
+    LabelError,
+    MKMCError,
+    MKMCWarning,
+    MonotonicityError,
+)
+from .fit import fit
+from .kernels import stack_kernels, visible_objects
+from .metrics import correlation_matrix_distance, kl_divergence, relative_error
+from .missingness import remove_objects
+from .model import GaussianModel
+from .preprocessing import center, describe, normalize, repair_spectrum
+from .prior import WishartPrior
+from .result import MKMCResult, load_result
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "EM",
+    "ConditionalGaussian",
+    "ConvergenceWarning",
+    "ExpectedStatistics",
+    "GaussianModel",
+    "IdentifiabilityWarning",
+    "IndefiniteKernelError",
+    "KernelError",
+    "LabelError",
+    "MKMCError",
+    "MKMCResult",
+    "MKMCWarning",
+    "MonotonicityError",
+    "WishartPrior",
+    "center",
+    "correlation_matrix_distance",
+    "datasets",
+    "describe",
+    "fit",
+    "io",
+    "kl_divergence",
+    "load_result",
+    "mean_impute",
+    "normalize",
+    "plots",
+    "relative_error",
+    "remove_objects",
+    "repair_spectrum",
+    "stack_kernels",
+    "visible_objects",
+    "zero_impute",
+]

@@ -5,14 +5,18 @@ Leaves: a float64 copy, exactly symmetric, NaN in whole rows and columns; or an 
 the kernel, the object, the value and the remedy.
 """
 
+import numbers
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+import xarray as xr
 from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
 
 from .errors import KernelError, LabelError
-from .labels import Labels, name_some
+from .labels import Labels, as_labels, name_some, positions
 
 #: Asymmetry below this share of the kernel's largest entry is rounding and is averaged away.
 ASYMMETRY_TOLERANCE = 1e-8
@@ -27,6 +31,8 @@ class LabelledMatrix(NamedTuple):
     values: NDArray[Any]
     objects: Labels
     visible: NDArray[np.bool_] | None
+    #: The machine epsilon it came with, where the dtype of `values` does not tell.
+    rounding: float = 0.0
 
 
 def eps_of(dtype: np.dtype[Any]) -> float:
@@ -36,21 +42,91 @@ def eps_of(dtype: np.dtype[Any]) -> float:
     return float(np.finfo(np.float64).eps)
 
 
+def as_array(given: Any, what: str) -> NDArray[Any]:
+    """Return `given` as a plain array, NaN where a masked array is masked."""
+    if hasattr(given, "toarray"):
+        raise KernelError(
+            f"{what}: a sparse matrix ({type(given).__name__}). Pass its .toarray(): what a "
+            "sparse matrix leaves out is zero, not missing."
+        )
+    try:
+        array = np.asanyarray(given)
+    except ValueError as error:
+        raise KernelError(
+            f"{what}: its rows have different lengths. Pass a rectangular array."
+        ) from error
+    if isinstance(array, np.ma.MaskedArray):
+        if array.dtype.kind in "biu":
+            array = array.astype(np.float64)
+        return array.filled(np.nan) if array.dtype.kind == "f" else np.asarray(array)
+    return np.asarray(array)
+
+
+def frame_values(frame: pd.DataFrame) -> NDArray[Any]:
+    """Return the values of `frame`; pandas' own number types with pd.NA become floats with NaN."""
+    values = frame.to_numpy()
+    if values.dtype != object or not all(is_numeric_dtype(dtype) for dtype in frame.dtypes):
+        return values
+    kinds = [getattr(dtype, "numpy_dtype", dtype) for dtype in frame.dtypes]
+    return frame.to_numpy(dtype=np.result_type(np.float32, *kinds), na_value=np.nan)
+
+
 def as_mask(values: NDArray[Any], what: str) -> NDArray[np.bool_]:
     """Return 0/1 `values` as bool; raise where they are anything else."""
-    if values.dtype.kind not in "biufO" or not np.isin(values, (0, 1)).all():
-        odd = next((v for v in values.tolist() if v not in (0, 1)), values.dtype)
-        raise KernelError(f"{what}: {odd!r} found; entries are 0 (missing) or 1 (visible).")
+    for value in values.tolist():
+        if not isinstance(value, numbers.Real | np.bool_) or value not in (0, 1):
+            raise KernelError(f"{what}: {value!r} found; entries are 0 (missing) or 1 (visible).")
     return values.astype(bool)
+
+
+def visibility_table(visible: Any) -> pd.DataFrame | None:
+    """Return a labelled visibility mask as a table kernels x objects, None if it has no labels."""
+    if isinstance(visible, xr.DataArray) and visible.indexes:
+        if visible.ndim != 2 or "kernel" not in visible.dims or len(visible.indexes) != 2:
+            raise LabelError(
+                f"visible: dims {visible.dims}, of which {tuple(visible.indexes)} have labels; "
+                "('kernel', 'object') expected, both with labels."
+            )
+        visible = visible.transpose("kernel", ...).to_pandas()
+    return visible if isinstance(visible, pd.DataFrame) else None
+
+
+def visible_row(table: pd.DataFrame, name: Hashable, objects: Labels) -> NDArray[np.bool_]:
+    """Return which of `objects` the kernel `name` sees by a table kernels x objects."""
+    columns = as_labels(table.columns, "visible, objects")
+    row = positions(np.array([name]), as_labels(table.index, "visible, kernels"))[0]
+    if row < 0:
+        raise LabelError(f"visible: there is no row for kernel {name!r}. Add one.")
+    place = positions(objects, columns)
+    if (place < 0).any():
+        raise LabelError(
+            f"visible: there is no column for {name_some(objects[place < 0])}. Add it."
+        )
+    seen = as_mask(table.to_numpy()[row], f"visible, kernel {name!r}")
+    absent = columns[seen & (positions(columns, objects) < 0)]
+    if len(absent):
+        raise KernelError(
+            f"visible, kernel {name!r}: 1 for {name_some(absent)}, of which the kernel has no "
+            "row. Set it to 0, or add the row to the kernel."
+        )
+    return seen[place]
 
 
 def check_rows_are_columns(rows: Labels, columns: Labels, what: str, *, remedy: str) -> None:
     """Raise where the labels of the rows are not those of the columns, in the same order."""
     if np.array_equal(rows, columns):
         return
-    odd = [label for label in rows.tolist() if label not in set(columns.tolist())]
-    odd += [label for label in columns.tolist() if label not in set(rows.tolist())]
-    found = f"{name_some(odd)} occur in one only" if odd else "the orders differ"
+    kinds = {"U": "text", "i": "integers"}
+    of_rows, of_columns = kinds[rows.dtype.kind], kinds[columns.dtype.kind]
+    if of_rows != of_columns and len(rows) and len(columns):
+        found = (
+            f"rows have {of_rows} ({rows.tolist()[0]!r}), columns {of_columns} "
+            f"({columns.tolist()[0]!r})"
+        )
+    elif odd := sorted(set(rows.tolist()) ^ set(columns.tolist())):
+        found = f"{name_some(odd)} occur in one only"
+    else:
+        found = "the orders differ"
     raise LabelError(f"{what}: row and column labels differ ({found}). {remedy}")
 
 
@@ -58,12 +134,13 @@ def check_matrix(part: LabelledMatrix, eps: float) -> NDArray[np.float64]:
     """Return one kernel as float64, exactly symmetric, NaN in the rows of missing objects."""
     what = f"kernel {part.name!r}"
     if part.values.dtype.kind not in "biuf":
-        kind = {"c": "complex", "O": "mixed (object)"}.get(part.values.dtype.kind, "text")
+        is_complex = part.values.dtype.kind == "c"
         raise KernelError(
-            f"{what}: its entries are {kind} (dtype {part.values.dtype}); kernels hold real "
-            "numbers. Convert it with astype(float)."
+            f"{what}: its entries are of dtype {part.values.dtype}; kernels hold real numbers. "
+            + ("Pass its .real if that is meant." if is_complex else "Convert it: astype(float).")
         )
-    values = part.values.astype(np.float64)  # a copy: the caller's array stays as it is
+    with np.errstate(over="ignore"):  # a long double may become infinite, which is refused below
+        values = part.values.astype(np.float64)  # a copy: the caller's array stays as it is
     if part.visible is None:
         nan = np.isnan(values)
         seen = ~(nan.all(axis=0) & nan.all(axis=1))
@@ -109,13 +186,18 @@ def _check_entries(block: NDArray[np.float64], labels: list[Hashable], what: str
             f"{what}: the entry of objects {labels[i]!r} and {labels[j]!r} is {block[i, j]:.6g}; "
             f"beyond {LARGEST_ENTRY:g} products overflow. Rescale the kernel."
         )
-    holes = np.isnan(block).sum(axis=1) + np.isnan(block).sum(axis=0)
-    worst = int(holes.argmax())
-    row, column = np.isnan(block[worst]).sum(), np.isnan(block[:, worst]).sum()
-    raise KernelError(
+    nan = np.isnan(block)
+    worst = int((nan.sum(axis=1) + nan.sum(axis=0)).argmax())
+    row, column = int(nan[worst].sum()), int(nan[:, worst].sum())
+    found = (
         f"{what}: object {labels[worst]!r} is NaN in {row} entries of its row and {column} of its "
-        f"column, out of {len(labels)}, but not in all. Objects are missing as a whole: set its "
-        "whole row and column to NaN, or fill the entries in."
+        f"column, out of {len(labels)}"
+    )
+    if row == column == len(labels):
+        raise KernelError(f"{found}, but is said to be visible. Set its visibility to 0.")
+    raise KernelError(
+        f"{found}, but not in all. Objects are missing as a whole: set its whole row and column to "
+        "NaN, or fill the entries in."
     )
 
 

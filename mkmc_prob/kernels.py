@@ -6,7 +6,7 @@ rows and columns of NaN where an object is missing. Every other room takes such 
 """
 
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,17 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .checks import LabelledMatrix, as_mask, check_matrix, check_rows_are_columns, eps_of
+from .checks import (
+    LabelledMatrix,
+    as_array,
+    as_mask,
+    check_matrix,
+    check_rows_are_columns,
+    eps_of,
+    frame_values,
+    visibility_table,
+    visible_row,
+)
 from .errors import KernelError, LabelError, MKMCWarning
 from .labels import Labels, as_labels, name_some, positions, union
 
@@ -24,7 +34,7 @@ SCALE_FACTOR = 10.0
 
 
 def stack_kernels(
-    kernels: Mapping[Hashable, Any] | ArrayLike | xr.DataArray,
+    kernels: Mapping[Any, Any] | ArrayLike | xr.DataArray,
     *,
     objects: Iterable[Hashable] | None = None,
     names: Iterable[Hashable] | None = None,
@@ -43,7 +53,7 @@ def stack_kernels(
         - one array of shape (K, l, l), or a stack made before.
 
         An object is missing from a kernel that has no row for it, or whose row and column for it
-        are wholly NaN.
+        are wholly NaN (pandas' NA and masked entries count as NaN).
     objects
         For labelled matrices: the order of the objects; it may add objects and must contain all.
         For plain arrays: the labels of their axes, 0 to l - 1 if left out. All text or all
@@ -53,8 +63,8 @@ def stack_kernels(
         paper) if left out.
     visible
         Shape (K, l), entries 0/1 or bool: which objects each kernel sees. What stands in the rows
-        and columns of the others is ignored. For labelled matrices it must be labelled too
-        (`DataFrame` or `DataArray`, kernels x objects).
+        and columns of the others is ignored. A `DataFrame` or labelled `DataArray` (kernels x
+        objects) is aligned by its labels; for labelled matrices it must be one.
 
     Returns
     -------
@@ -68,7 +78,8 @@ def stack_kernels(
         Where a matrix is not square, not numeric, not symmetric (beyond ``1e-8`` of its largest
         entry, or 16 roundings of the precision it came in if that is more), has infinite entries,
         a row that is only partly NaN or a negative diagonal; where there is no kernel or no
-        object; where `visible` has the wrong shape or other entries than 0 and 1.
+        object; where `visible` has the wrong shape or other entries than 0 and 1, or sees what a
+        kernel does not have.
     LabelError
         Where labels are repeated, of mixed types, or do not match.
 
@@ -92,26 +103,20 @@ def stack_kernels(
            [nan, 0.3, 1. ]])
     """
     if isinstance(kernels, xr.DataArray) and kernels.ndim == 3:
-        kernels = {name: kernels.sel(kernel=name) for name in check_labels(kernels)[0].tolist()}
+        found, _ = check_labels(kernels, what="kernels")
+        kernels = kernels.assign_coords(rounding=("kernel", _input_eps(kernels)))
+        kernels = {name: kernels.sel(kernel=name) for name in found.tolist()}
     if isinstance(kernels, Mapping):
         if names is not None:
-            raise LabelError(
-                "names: the keys of a mapping are the kernels' names already. Leave it out."
-            )
+            raise LabelError("names: the kernels are named already. Leave it out.")
         labels = as_labels(kernels, "the kernels' names")
         matrices = list(kernels.values())
     else:
-        array = np.asarray(kernels)
-        if array.ndim != 3:
-            raise KernelError(
-                f"kernels: an array of shape {array.shape} was given; a stack has shape (K, l, l). "
-                "For named or labelled matrices pass a mapping from names to matrices."
-            )
-        default = [f"Q{k + 1}" for k in range(len(array))]
+        matrices = _unnamed(kernels)
+        default = [f"Q{k + 1}" for k in range(len(matrices))]
         labels = as_labels(default if names is None else names, "names")
-        if len(labels) != len(array):
-            raise LabelError(f"names: {len(labels)} names for {len(array)} kernels.")
-        matrices = list(array)
+        if len(labels) != len(matrices):
+            raise LabelError(f"names: {len(labels)} names for {len(matrices)} kernels.")
     if not matrices:
         raise KernelError("kernels: there are no kernels; at least one is needed.")
     order = None if objects is None else as_labels(objects, "objects")
@@ -124,14 +129,17 @@ def stack_kernels(
             "kernels: some matrices are labelled and some are plain arrays, which cannot be "
             "aligned. Label all of them (pandas.DataFrame) or none."
         )
-    return _align(parts, order)
+    stack = _align(parts, order)
+    warn_of_scales(stack)
+    return stack
 
 
 def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
-    """Return `stack`, checked as `stack_kernels` checks what it builds.
+    """Return a copy of `stack`, checked as `stack_kernels` checks what it builds.
 
     Stacks are ordinary arrays that a person may have cut or computed with, so every function that
-    takes one looks at it first.
+    takes one looks at it first. Name, attributes and further coordinates are kept; the order of
+    the dims is restored.
 
     Raises
     ------
@@ -150,7 +158,11 @@ def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
         check_matrix(LabelledMatrix(name, values, objects, None), rounding)
         for name, values, rounding in zip(names.tolist(), stack.values, eps, strict=True)
     ]
-    return _build(names, objects, np.stack(matrices), eps)
+    checked = _build(names, objects, np.stack(matrices), eps)
+    checked.name = checked.name if stack.name is None else stack.name
+    checked.attrs.update(stack.attrs)
+    more = {name: stack.coords[name].variable for name in stack.coords.keys() - checked.coords}
+    return checked.assign_coords(more)
 
 
 def check_labels(stack: xr.DataArray, *, what: str = "stack") -> tuple[Labels, Labels]:
@@ -158,7 +170,7 @@ def check_labels(stack: xr.DataArray, *, what: str = "stack") -> tuple[Labels, L
     if set(stack.dims) != set(DIMS):
         raise LabelError(
             f"{what}: dims {tuple(stack.dims)} found, {DIMS} expected. Build it with "
-            "stack_kernels(...)."
+            "stack_kernels(...); to select one kernel and keep the dim, sel(kernel=[name])."
         )
     for dim in DIMS:
         if dim not in stack.indexes:
@@ -169,6 +181,8 @@ def check_labels(stack: xr.DataArray, *, what: str = "stack") -> tuple[Labels, L
     if not len(names):
         raise KernelError(f"{what}: there are no kernels; at least one is needed.")
     check_rows_are_columns(objects, other, what, remedy="Select on object and object_bis alike.")
+    if not len(objects):
+        raise KernelError(f"{what}: there are no objects; at least one is needed.")
     return names, objects
 
 
@@ -216,28 +230,51 @@ def warn_of_scales(stack: xr.DataArray) -> None:
         )
 
 
+def _unnamed(kernels: Any) -> list[Any]:
+    """Return the kernels of an array of shape (K, l, l), or of a list of plain matrices."""
+    if isinstance(kernels, Sequence) and any(_is_labelled(matrix) for matrix in kernels):
+        raise LabelError(
+            "kernels: labelled matrices without names. Pass a mapping from names to matrices."
+        )
+    if isinstance(kernels, Sequence) and not isinstance(kernels, str):
+        matrices = [as_array(matrix, f"kernels[{k}]") for k, matrix in enumerate(kernels)]
+    else:
+        array = as_array(kernels, "kernels")
+        matrices = list(array) if array.ndim else [array]
+    for k, matrix in enumerate(matrices):
+        if matrix.ndim != 2:
+            raise KernelError(
+                f"kernels[{k}]: shape {matrix.shape} is not a matrix; kernels has shape (K, l, l). "
+                "A single matrix goes into a mapping, {name: Q}."
+            )
+    return matrices
+
+
 def _is_labelled(matrix: Any) -> bool:
     if isinstance(matrix, xr.DataArray):
-        return matrix.ndim == 2 and all(dim in matrix.indexes for dim in matrix.dims)
+        return matrix.ndim == 2 and len(matrix.indexes) > 0
     return isinstance(matrix, pd.DataFrame)
 
 
 def _from_labelled(names: Labels, matrices: list[Any], visible: Any) -> Iterator[LabelledMatrix]:
-    if visible is not None:
-        if isinstance(visible, xr.DataArray):
-            visible = visible.transpose("kernel", ...).to_pandas()
-        if not isinstance(visible, pd.DataFrame):
-            raise LabelError(
-                "visible: with labelled kernels it must say which objects it means. Pass a "
-                "DataFrame (kernels x objects), or leave it out: what a kernel lacks is missing."
-            )
+    table = visibility_table(visible)
+    if table is None and visible is not None:
+        raise LabelError(
+            "visible: with labelled kernels it must say which objects it means. Pass a "
+            "DataFrame (kernels x objects), or leave it out: what a kernel lacks is missing."
+        )
     for name, matrix in zip(names.tolist(), matrices, strict=True):
+        what, rounding = f"kernel {name!r}", 0.0
         if isinstance(matrix, xr.DataArray):
+            for dim in matrix.dims:
+                if dim not in matrix.indexes:
+                    raise LabelError(f"{what}: no labels on {dim!r}. Label rows and columns.")
             rows, columns = (matrix.indexes[dim] for dim in matrix.dims)
             values = matrix.values
+            if "rounding" in matrix.coords and matrix["rounding"].ndim == 0:
+                rounding = float(matrix["rounding"])  # a kernel of a stack
         else:
-            rows, columns, values = matrix.index, matrix.columns, matrix.to_numpy()
-        what = f"kernel {name!r}"
+            rows, columns, values = matrix.index, matrix.columns, frame_values(matrix)
         objects = as_labels(rows, f"{what}, rows")
         other = as_labels(columns, f"{what}, columns")
         if values.shape[0] != values.shape[1]:
@@ -249,29 +286,15 @@ def _from_labelled(names: Labels, matrices: list[Any], visible: Any) -> Iterator
             )
         if not np.array_equal(place, np.arange(len(place))):
             values = values[:, place]
-        there = None
-        if visible is not None:
-            there = _visible_row(visible, name, objects)
-        yield LabelledMatrix(name, values, objects, there)
-
-
-def _visible_row(visible: pd.DataFrame, name: Hashable, objects: Labels) -> NDArray[np.bool_]:
-    """Return the row of a labelled visibility table that belongs to one kernel."""
-    row = positions(np.array([name]), as_labels(visible.index, "visible, kernels"))[0]
-    if row < 0:
-        raise LabelError(f"visible: there is no row for kernel {name!r}. Add one.")
-    place = positions(objects, as_labels(visible.columns, "visible, objects"))
-    if (place < 0).any():
-        raise LabelError(
-            f"visible: there is no column for {name_some(objects[place < 0])}. Add it."
-        )
-    return as_mask(visible.to_numpy()[row, place], f"visible, kernel {name!r}")
+        there = None if table is None else visible_row(table, name, objects)
+        yield LabelledMatrix(name, values, objects, there, rounding)
 
 
 def _from_plain(
     names: Labels, matrices: list[Any], order: Labels | None, visible: Any
 ) -> Iterator[LabelledMatrix]:
-    arrays = [np.asarray(matrix) for matrix in matrices]
+    named = list(zip(names.tolist(), matrices, strict=True))
+    arrays = [as_array(matrix, f"kernel {name!r}") for name, matrix in named]
     for name, array in zip(names.tolist(), arrays, strict=True):
         if array.ndim != 2 or array.shape[0] != array.shape[1]:
             raise KernelError(
@@ -279,7 +302,7 @@ def _from_plain(
             )
         if array.shape != arrays[0].shape:
             raise KernelError(
-                f"kernel {name!r}: {len(array)} objects, but kernel {names[0]!r} has "
+                f"kernel {name!r}: {len(array)} objects, but kernel {names.tolist()[0]!r} has "
                 f"{len(arrays[0])}. Plain arrays cover the same objects; label the matrices "
                 "(pandas.DataFrame) to align different ones."
             )
@@ -288,14 +311,19 @@ def _from_plain(
     if len(objects) != size:
         raise LabelError(f"objects: {len(objects)} labels for {size} objects.")
     masks: list[NDArray[np.bool_] | None] = [None] * len(arrays)
-    if visible is not None:
-        mask = np.asarray(visible)
+    if (table := visibility_table(visible)) is not None:
+        masks = [visible_row(table, name, objects) for name in names.tolist()]
+    elif visible is not None:
+        mask = as_array(visible, "visible")
         if mask.shape != (len(arrays), size):
             raise KernelError(
                 f"visible: shape {mask.shape} found, ({len(arrays)}, {size}) expected: one row a "
                 "kernel, one column an object."
             )
-        masks = [as_mask(row, f"visible, kernel {n!r}") for n, row in zip(names, mask, strict=True)]
+        masks = [
+            as_mask(row, f"visible, kernel {name!r}")
+            for name, row in zip(names.tolist(), mask, strict=True)
+        ]
     for name, array, there in zip(names.tolist(), arrays, masks, strict=True):
         yield LabelledMatrix(name, array, objects, there)
 
@@ -303,15 +331,22 @@ def _from_plain(
 def _align(parts: Iterable[LabelledMatrix], order: Labels | None) -> xr.DataArray:
     """Check each kernel and write it into its place among all objects."""
     parts = list(parts)
-    found = union(part.objects for part in parts)
+    kinds = {part.objects.dtype.kind: part for part in parts if len(part.objects)}
+    if len(kinds) > 1:
+        text, whole = kinds["U"], kinds["i"]
+        raise LabelError(
+            f"objects: labels of mixed types, text in kernel {text.name!r} "
+            f"({text.objects.tolist()[0]!r}) and integers in kernel {whole.name!r} "
+            f"({whole.objects.tolist()[0]!r}). Convert them all with str() or all with int()."
+        )
     if order is None:
-        order = as_labels(found, "the objects of all kernels")
-    else:
-        absent = [label for label in found if label not in set(order.tolist())]
-        if absent:
+        order = as_labels(union(part.objects for part in parts), "objects")
+    for part in parts:
+        absent = part.objects[positions(part.objects, order) < 0]
+        if len(absent):
             raise LabelError(
-                f"objects: {name_some(absent)} of the kernels are not among them. Add them, or "
-                "drop them from the kernels."
+                f"objects: {name_some(absent)} of kernel {part.name!r} are not among them. Add "
+                "them, or drop them from the kernel."
             )
     if not len(order):
         raise KernelError("kernels: there are no objects; at least one is needed.")
@@ -320,11 +355,9 @@ def _align(parts: Iterable[LabelledMatrix], order: Labels | None) -> xr.DataArra
     eps = np.empty(len(parts))
     for k, part in enumerate(parts):
         place = positions(part.objects, order)
-        eps[k] = eps_of(part.values.dtype)
+        eps[k] = max(eps_of(part.values.dtype), part.rounding)
         stack[k][np.ix_(place, place)] = check_matrix(part, eps[k])
-    aligned = _build(names, order, stack, eps)
-    warn_of_scales(aligned)
-    return aligned
+    return _build(names, order, stack, eps)
 
 
 def _build(
@@ -345,7 +378,8 @@ def _build(
 
 
 def _input_eps(stack: xr.DataArray) -> NDArray[np.float64]:
-    """Return the machine epsilon each kernel of `stack` came with."""
+    """Return the machine epsilon each kernel of `stack` came with, or that of its dtype if more."""
+    eps = np.full(stack.sizes["kernel"], eps_of(stack.dtype))
     if "rounding" in stack.coords and stack["rounding"].dims == ("kernel",):
-        return np.asarray(stack["rounding"].values, dtype=np.float64)
-    return np.full(stack.sizes["kernel"], eps_of(stack.dtype))
+        eps = np.fmax(eps, stack["rounding"].values)  # fmax: NaN where a kernel was added by hand
+    return eps

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from numpy.typing import NDArray
 
 from .errors import LabelError
@@ -29,29 +30,27 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
     Raises
     ------
     LabelError
-        Where a label is neither text nor an integer, where both occur, or where one is repeated.
+        Where a label is neither text nor an integer, where both occur, where one is repeated, or
+        where `values` is one text or has no order.
 
     Examples
     --------
     >>> as_labels(["p1", "p2"], "objects")
     array(['p1', 'p2'], dtype='<U2')
     """
-    listed = list(values)
+    listed = [_plain(label) for label in _in_order(values, what)]
     is_text = [isinstance(label, str) for label in listed]
-    is_integer = [
-        isinstance(label, int | np.integer) and not isinstance(label, bool | np.bool_)
-        for label in listed
-    ]
+    is_integer = [isinstance(label, int) and not isinstance(label, bool) for label in listed]
     for label, text, whole in zip(listed, is_text, is_integer, strict=True):
         if not (text or whole):
             raise LabelError(
                 f"{what}: label {label!r} is of type {type(label).__name__}; labels are all text "
                 "or all integers. Convert them with str() or int()."
             )
-        if text and "\0" in str(label):
+        if text and _unsaveable(str(label)):
             raise LabelError(
-                f"{what}: label {label!r} contains a NUL character, which cannot be saved to "
-                "netCDF. Remove it."
+                f"{what}: label {label!r} contains a NUL character or half a surrogate pair, "
+                "which cannot be saved to netCDF. Remove it."
             )
     if any(is_text) and any(is_integer):
         first_text = listed[is_text.index(True)]
@@ -70,9 +69,9 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
             )
         seen.add(label)
     if any(is_text):
-        return np.array([str(label) for label in listed])
+        return np.array(listed)
     try:
-        return np.array([int(label) for label in listed], dtype=np.int64)  # type: ignore[call-overload]
+        return np.array(listed, dtype=np.int64)
     except OverflowError as error:
         raise LabelError(
             f"{what}: an integer label does not fit in 64 bits. Convert the labels with str()."
@@ -94,3 +93,28 @@ def name_some(labels: Sequence[Hashable] | Labels, most: int = 5) -> str:
     listed = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     shown = ", ".join(repr(label) for label in listed[:most])
     return shown if len(listed) <= most else f"{shown} and {len(listed) - most} more"
+
+
+def _in_order(values: Iterable[Hashable], what: str) -> list[Hashable]:
+    """Return `values` as a list; raise where it is one text, has no order, or is no sequence."""
+    if isinstance(values, xr.DataArray):
+        values = values.values  # iterating over the DataArray itself gives arrays, not labels
+    try:
+        if not isinstance(values, str | bytes | set | frozenset):
+            return list(values)
+    except TypeError:  # a number, for instance
+        pass
+    raise LabelError(f"{what}: {values!r} is not a sequence of labels. Pass a list of them.")
+
+
+def _plain(label: Hashable) -> Hashable:
+    """Return NumPy's text and integers, and subclasses of str and int, as plain str and int."""
+    if isinstance(label, str):
+        return str.__str__(label)  # str() of an enumeration's member is not its text
+    if isinstance(label, int | np.integer) and not isinstance(label, bool | np.timedelta64):
+        return int(label)
+    return label
+
+
+def _unsaveable(label: str) -> bool:
+    return any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in label)

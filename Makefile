@@ -1,0 +1,87 @@
+# Every task of the project, from a fresh clone, with Python 3.11 or later and make.
+# What enters: targets a person types. Each one makes the environment it needs.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Given on to pytest: make test ARGS="-k stack"
+ARGS ?=
+
+ifneq ($(words $(VENV)),1)
+$(error VENV="$(VENV)" holds a space: choose another folder for the environment)
+endif
+
+export MPLBACKEND := Agg
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The environment alone decides what is imported.
+unexport PYTHONPATH PYTHONHOME
+
+run := "$(VENV)/bin/python"
+# With two pytest workers on two cores, more than one BLAS thread each only gets in the way.
+one_thread := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint check wheel-check clean FORCE
+# All targets share one environment, and pip must not run twice in it at a time (make -j).
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+help:  ## list the targets (the default)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo 'PYTHON=$(PYTHON) makes the environment VENV=$(VENV); both can be set: make test PYTHON=python3.13'
+
+demo: $(VENV)/.demo  ## complete the bundled digits kernels: a table, and pictures in demo-output/
+	$(run) examples/complete_digits.py --output demo-output
+
+test: $(VENV)/.test  ## run the whole test suite and the examples in the docstrings
+	$(one_thread) $(run) -m pytest --numprocesses auto --maxprocesses 4 --doctest-modules \
+		mkmc_prob tests $(ARGS)
+
+lint: $(VENV)/.lint  ## check style, formatting and types
+	$(run) -m ruff check
+	$(run) -m ruff format --check
+	$(run) -m mypy
+
+check: lint test  ## lint and test
+
+wheel-check: $(VENV)/pyvenv.cfg  ## build the wheel, install it elsewhere, and use it there
+	@there=$$(mktemp -d) && trap 'rm -rf "$$there"' EXIT && set -e; \
+	echo "Building and installing the wheel (a minute or two)"; \
+	$(run) -m pip wheel --quiet --no-deps --wheel-dir "$$there" .; \
+	$(run) -m venv "$$there/venv"; \
+	"$$there/venv/bin/python" -m pip install --quiet "$$there"/*.whl; \
+	cp .ci/wheel_check.py "$$there"; \
+	cd "$$there" && venv/bin/python -I wheel_check.py
+
+clean:  ## remove the environments and all that the other targets made
+	rm -rf .venv .venv-* demo-output build dist
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find mkmc_prob tests examples -name __pycache__ -prune -exec rm -rf {} +
+	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
+
+# Stamps: pip runs again only where pyproject.toml has changed. The package itself is used in place.
+$(VENV)/.test: extras := [test]
+$(VENV)/.lint: extras := [lint]
+$(VENV)/.demo $(VENV)/.test $(VENV)/.lint: $(VENV)/pyvenv.cfg pyproject.toml
+	@echo "Installing mkmc_prob$(extras) in $(VENV) (once; a minute or two)"
+	@$(run) -m pip install --quiet --editable ".$(extras)"
+	@touch $@
+
+# The environment is made where there is none that runs, or where PYTHON was given and is of another
+# version. This looks every time, but the file is touched only when the environment is made.
+version_of = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+say_and_stop = { echo "$(strip $(1))" >&2; exit 1; }
+
+$(VENV)/pyvenv.cfg: FORCE
+	@have=; if [ -f $@ ]; then have=$$($(run) $(version_of) 2>/dev/null); fi; \
+	if [ -n "$$have" ] && [ "$(origin PYTHON)" = file ]; then exit 0; fi; \
+	want=$$("$(PYTHON)" $(version_of)) || $(call say_and_stop,\
+		PYTHON=$(PYTHON) does not run. Name one that does: make ... PYTHON=/path/to/python3.11); \
+	if [ "$$have" = "$$want" ]; then exit 0; fi; \
+	case "$$want" in 2.*|3.?|3.10) $(call say_and_stop,\
+		PYTHON=$(PYTHON) is Python $$want; mkmc_prob needs 3.11 or later: make ... PYTHON=python3.11);; esac; \
+	"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || $(call say_and_stop,\
+		PYTHON=$(PYTHON) cannot make environments. On Debian and Ubuntu: apt install python$$want-venv); \
+	if [ -f $@ ]; then clear=--clear; else clear=; fi; \
+	echo "Making the environment $(VENV) with Python $$want"; \
+	"$(PYTHON)" -m venv $$clear "$(VENV)"

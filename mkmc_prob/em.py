@@ -1,0 +1,335 @@
+"""The EM algorithm, one method a step of the derivation (the paper, Algorithm 1).
+
+Enters: a checked stack, a `WishartPrior` and degrees of freedom. Leaves: the quantities of the
+derivation: the initial model, the E-step's expected sufficient statistics, the M-step's model, the
+Q-function, the entropy, the penalized log-likelihood and the paper's objective J. The loop that
+calls them is in `ascent`; labels are put on and taken off here, the arithmetic is on plain arrays.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from .conditional import LOG_2_PI
+from .errors import KernelError, LabelError
+from .kernels import check_stack, visible_objects
+from .labels import Labels
+from .linalg import Matrix
+from .matrices import labelled
+from .metrics import kl_divergence
+from .model import GaussianModel
+from .preprocessing import check_definite
+from .prior import WishartPrior, positive_number
+
+DegreesOfFreedom: TypeAlias = (
+    "float | Sequence[float] | NDArray[np.float64] | Mapping[Hashable, float] | xr.DataArray"
+    " | pd.Series[float]"
+)
+
+
+class Source(NamedTuple):
+    """What one kernel shows: who is visible (v) and hidden (h), Q_vv, and how often it counts."""
+
+    name: Hashable
+    visible: NDArray[np.bool_]
+    v: NDArray[np.intp]
+    h: NDArray[np.intp]
+    moment: Matrix
+    degrees_of_freedom: float
+
+
+class ExpectedStatistics:
+    """What the E-step at a model gives: the expected sufficient statistics and their by-products.
+
+    Attributes
+    ----------
+    model : GaussianModel
+        M, at which the expectations were taken.
+    second_moment : ndarray, shape (l, l)
+        S = sum_k nu_k E[x_k x_k'], exactly symmetric; labelled as `sufficient_statistic`.
+    log_likelihood : ndarray, shape (K,)
+        Per kernel nu_k E_q[log N(v_k | 0, M_vv)] in nats, 2 pi included.
+    entropy : ndarray, shape (K,)
+        Per kernel nu_k times the entropy of h_k given v_k under M, in nats.
+    """
+
+    def __init__(
+        self,
+        em: "EM",
+        model: GaussianModel,
+        second_moment: Matrix,
+        log_likelihood: NDArray[np.float64],
+        entropy: NDArray[np.float64],
+    ) -> None:
+        self._em = em
+        self.model = model
+        self.second_moment = second_moment
+        self.log_likelihood = log_likelihood
+        self.entropy = entropy
+
+    def __repr__(self) -> str:
+        return f"ExpectedStatistics({len(self.log_likelihood)} kernels, at {self.model!r})"
+
+    @property
+    def sufficient_statistic(self) -> xr.DataArray:
+        """S = sum_k nu_k E[x_k x_k'], labelled: dims ``(object, object_bis)``."""
+        return labelled(self.second_moment, self.model.objects, "sufficient_statistic")
+
+    @cached_property
+    def completed(self) -> xr.DataArray:
+        """The completed kernels E[x_k x_k'] as a stack: the paper's Q(k) after its E-step."""
+        return self._em.complete(self.model)
+
+
+class EM:
+    """EM for the penalized likelihood of a model matrix, step by step (the paper, Algorithm 1).
+
+    `fit` calls these very methods. With S the expected statistics taken at a model M,
+    ``q_function(M, S) + entropy(S) == penalized_log_likelihood(M)``.
+
+    Parameters
+    ----------
+    stack
+        The incomplete kernels, as `stack_kernels` builds them; visible blocks are covariances, so
+        positive semidefinite.
+    prior
+        The prior of the model matrix.
+    degrees_of_freedom
+        nu_k > 0, how many observations kernel k counts for: one number for all kernels (1 in the
+        paper), one per kernel in their order, or labelled by the kernels' names.
+
+    Raises
+    ------
+    KernelError, LabelError, IndefiniteKernelError
+        Where the stack, the prior's scale or the degrees of freedom cannot be used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import WishartPrior, stack_kernels
+    >>> kernels = np.array([[[2.0, 1.0], [1.0, 2.0]], [[1.0, 0.2], [0.2, 1.0]]])
+    >>> em = EM(stack_kernels(kernels, visible=[[1, 1], [0, 1]]), WishartPrior(0.5))
+    >>> model = em.initial_model()
+    >>> statistics = em.e_step(model)
+    >>> better = em.m_step(statistics)
+    >>> em.penalized_log_likelihood(better) > em.penalized_log_likelihood(model)
+    True
+    """
+
+    def __init__(
+        self,
+        stack: xr.DataArray,
+        prior: WishartPrior,
+        degrees_of_freedom: DegreesOfFreedom = 1.0,
+    ) -> None:
+        if not isinstance(prior, WishartPrior):
+            raise KernelError(f"prior: {prior!r} found; pass WishartPrior(strength).")
+        self.stack = check_stack(stack)
+        check_definite(self.stack)
+        self.prior = prior
+        self.names: list[Hashable] = self.stack["kernel"].values.tolist()
+        self.objects: Labels = self.stack["object"].values
+        self.degrees_of_freedom = degrees_per_kernel(degrees_of_freedom, self.names)
+        self.total_degrees_of_freedom = float(self.degrees_of_freedom.sum())
+        self._scale = prior.scale_matrix(self.objects)
+        self.sources = [
+            _source(name, seen, values, nu)
+            for name, seen, values, nu in zip(
+                self.names,
+                visible_objects(self.stack).values,
+                self.stack.values,
+                self.degrees_of_freedom.tolist(),
+                strict=True,
+            )
+        ]
+        # The visible blocks' share of S is the same in every iteration.
+        self._visible_moment = np.zeros((len(self.objects), len(self.objects)))
+        for source in self.sources:
+            nu = source.degrees_of_freedom
+            self._visible_moment[np.ix_(source.v, source.v)] += nu * source.moment
+
+    def __repr__(self) -> str:
+        return f"EM({len(self.sources)} kernels, {len(self.objects)} objects, {self.prior!r})"
+
+    def initial_model(self) -> GaussianModel:
+        """Return the paper's start: the M-step of the kernels with zeros where entries miss."""
+        return self._maximize(self._visible_moment)
+
+    def e_step(self, model: GaussianModel) -> ExpectedStatistics:
+        """Return the expected sufficient statistics at `model` (Algorithm 1, lines 5 to 10).
+
+        For each kernel E[v h'] = Q_vv A and E[h h'] = C + A' Q_vv A, with A and C those of
+        ``model.condition(visible)``. The log-likelihood comes along: log det M_vv is
+        log det M - log det C, and tr M_vv^-1 Q_vv = tr P_vv Q_vv + tr P_vh' Q_vh with P = M^-1.
+        """
+        moment = self._visible_moment.copy()
+        log_likelihood = np.zeros(len(self.sources))
+        entropy = np.zeros(len(self.sources))
+        precision = self._own(model).precision
+        for k, (_, visible, v, h, visible_moment, nu) in enumerate(self.sources):
+            log_det, trace = model.log_determinant, np.vdot(precision[np.ix_(v, v)], visible_moment)
+            if len(h):
+                conditional = model.condition(visible)
+                cross, hidden = conditional.expected_second_moments(visible_moment)
+                moment[np.ix_(v, h)] += nu * cross
+                moment[np.ix_(h, v)] += nu * cross.T
+                moment[np.ix_(h, h)] += nu * hidden
+                log_det -= conditional.log_determinant
+                trace += np.vdot(precision[np.ix_(v, h)], cross)
+                entropy[k] = nu * conditional.entropy
+            log_likelihood[k] = -0.5 * nu * (len(v) * LOG_2_PI + log_det + trace)
+        return ExpectedStatistics(self, model, moment, log_likelihood, entropy)
+
+    def m_step(self, statistics: ExpectedStatistics) -> GaussianModel:
+        """Return the model that maximizes the Q-function (Algorithm 1, line 11).
+
+        M = (lambda T + S) / (lambda + N); the paper's (lambda I + sum_k Q(k)) / (lambda + K).
+        """
+        return self._maximize(statistics.second_moment)
+
+    def q_function(self, model: GaussianModel, statistics: ExpectedStatistics) -> float:
+        """Return the Q-function at `model`: <S, G(M)> - A(M) + log p(M), in nats.
+
+        S are the expected statistics, G = -M^-1 / 2 and A the cumulant with N degrees of freedom;
+        nothing is left out but the prior's constant.
+        """
+        inner = -0.5 * float(np.vdot(self._own(model).precision, statistics.second_moment))
+        return inner - model.cumulant(self.total_degrees_of_freedom) + self.prior.log_density(model)
+
+    def entropy(self, statistics: ExpectedStatistics) -> float:
+        """Return sum_k nu_k times the entropy of h_k given v_k where `statistics` were taken."""
+        return float(statistics.entropy.sum())
+
+    def penalized_log_likelihood(
+        self, model: GaussianModel, statistics: ExpectedStatistics | None = None
+    ) -> float:
+        """Return L(M) = sum_k nu_k E_q[log N(v_k | 0, M_vv)] + log p(M), in nats.
+
+        Parameters
+        ----------
+        model
+            M.
+        statistics
+            The E-step at this very model, where it is at hand: saves doing it again.
+        """
+        if statistics is None:
+            statistics = self.e_step(model)
+        elif statistics.model is not model:
+            raise KernelError("statistics: they were taken at another model. Leave them out.")
+        return float(statistics.log_likelihood.sum()) + self.prior.log_density(model)
+
+    def kl_objective(self, model: GaussianModel, completed: xr.DataArray) -> float:
+        """Return the paper's objective J = lambda KL(T, M) + sum_k nu_k KL(Q(k), M).
+
+        It is infinite where a completed kernel is singular, as any kernel of fewer features than
+        objects is; the penalized log-likelihood exists there too. Where J is finite, J + L is the
+        same number after every E-step.
+        """
+        scale = labelled(self._scale, self.objects, "scale")
+        objective = self.prior.strength * kl_divergence(scale, model.covariance)
+        for name, nu in zip(self.names, self.degrees_of_freedom.tolist(), strict=True):
+            objective += nu * kl_divergence(completed.sel(kernel=name), model.covariance)
+        return objective
+
+    def complete(self, model: GaussianModel) -> xr.DataArray:
+        """Return the kernels completed by their expectations at `model`, as a stack without NaN.
+
+        What was visible comes back bit for bit.
+        """
+        completed = self.stack.copy()
+        for values, source in zip(completed.values, self.sources, strict=True):
+            if source.visible.all():
+                continue
+            conditional = self._own(model).condition(source.visible)
+            cross, hidden = conditional.expected_second_moments(source.moment)
+            values[np.ix_(source.v, source.h)] = cross
+            values[np.ix_(source.h, source.v)] = cross.T
+            values[np.ix_(source.h, source.h)] = hidden
+        completed.attrs["long_name"] = "completed kernel matrices"
+        return completed.rename("completed")
+
+    def rounding_bound(self, statistics: ExpectedStatistics) -> float:
+        """Return how far rounding can move the penalized log-likelihood, in nats.
+
+        With P = M^-1 and the variance inflation factors f_i = M_ii P_ii, the bound is
+
+            eps sqrt(l) (lambda + N + t / l) (sum_i sqrt(f_i))^2,  t = tr P (lambda T + S).
+
+        A Cholesky factor is exact for M + E with |E_ij| <= g sqrt(M_ii M_jj); g grows like
+        sqrt(l) eps where roundings are independent (Higham and Mary 2019, SIAM J. Sci. Comput.
+        41, A2815). To first order E moves log det M by tr P E and tr P S by tr P S P E, and
+        |P_ij| <= sqrt(P_ii P_jj) bounds the sum over i, j of |P_ij| |E_ij|. Each of the lambda + N
+        log determinants carries one such error, and each trace t / l on average, which at a fixed
+        point is lambda + N.
+        """
+        model = statistics.model
+        inflation = np.sqrt(np.diagonal(model.matrix) * np.diagonal(model.precision))
+        weight = self.prior.strength + self.total_degrees_of_freedom
+        trace = np.vdot(model.precision, statistics.second_moment)
+        trace += self.prior.strength * np.vdot(model.precision, self._scale)
+        eps = np.finfo(np.float64).eps
+        size = len(self.objects)
+        return float(eps * np.sqrt(size) * (weight + trace / size) * inflation.sum() ** 2)
+
+    def _maximize(self, moment: Matrix) -> GaussianModel:
+        weight = self.prior.strength + self.total_degrees_of_freedom
+        return GaussianModel.of((self.prior.strength * self._scale + moment) / weight, self.objects)
+
+    def _own(self, model: GaussianModel) -> GaussianModel:
+        """Return `model` if it is over these objects in this order; raise otherwise."""
+        if model.objects is not self.objects and not np.array_equal(model.objects, self.objects):
+            raise LabelError(
+                "model: its objects are not those of the stack, in the same order. Build it with "
+                "objects=stack['object'].values."
+            )
+        return model
+
+
+def degrees_per_kernel(given: Any, names: list[Hashable]) -> NDArray[np.float64]:
+    """Return nu_k for each kernel, from one number, a sequence, or something labelled by kernel.
+
+    Raises
+    ------
+    KernelError
+        Where one is not a finite number > 0, or there are too few or too many.
+    LabelError
+        Where a kernel has none, or one belongs to no kernel.
+    """
+    if isinstance(given, xr.DataArray) and given.ndim == 1:
+        given = given.to_series()
+    if isinstance(given, Mapping | pd.Series):
+        table = dict(given.items())
+        odd = [name for name in (*names, *table) if name not in table or name not in names]
+        if odd:
+            raise LabelError(
+                f"degrees_of_freedom: kernel {odd[0]!r} occurs among the kernels or the degrees of "
+                "freedom only. Give one for each kernel."
+            )
+        given = [table[name] for name in names]
+    elif np.ndim(given) == 0:
+        given = [given.item() if isinstance(given, np.ndarray | xr.DataArray) else given] * len(
+            names
+        )
+    if len(given) != len(names):
+        raise KernelError(
+            f"degrees_of_freedom: {len(given)} numbers for {len(names)} kernels. Give one for all "
+            "or one for each."
+        )
+    return np.array(
+        [
+            positive_number(nu, f"degrees_of_freedom of kernel {name!r}")
+            for nu, name in zip(given, names, strict=True)
+        ]
+    )
+
+
+def _source(
+    name: Hashable, visible: NDArray[np.bool_], values: Matrix, degrees_of_freedom: float
+) -> Source:
+    v, h = np.flatnonzero(visible), np.flatnonzero(~visible)
+    return Source(name, visible, v, h, values[np.ix_(v, v)], degrees_of_freedom)

@@ -1,0 +1,227 @@
+"""The whole job: from an incomplete stack to a result.
+
+Enters: a stack and options. Leaves: an `MKMCResult`. The arguments are checked here, objects that
+no kernel shows are set aside before the ascent and filled in after it.
+"""
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from .ascent import Climb
+from .em import EM, DegreesOfFreedom, degrees_per_kernel
+from .errors import KernelError
+from .identifiability import warn_of_what_is_not_identified
+from .kernels import check_stack, visible_objects, warn_of_scales
+from .model import GaussianModel
+from .prior import WishartPrior
+from .result import MKMCResult
+from .unseen import Unseen
+
+METHODS = ("em",)
+DEFAULT_STRENGTH = 0.1
+
+
+def fit(
+    stack: xr.DataArray,
+    *,
+    strength: float = DEFAULT_STRENGTH,
+    prior: WishartPrior | None = None,
+    degrees_of_freedom: DegreesOfFreedom = 1.0,
+    method: str = "em",
+    tol: float = 1e-3,
+    max_iter: int = 10_000,
+    initial: GaussianModel | xr.DataArray | pd.DataFrame | ArrayLike | None = None,
+    progress: bool = False,
+) -> MKMCResult:
+    """Complete the kernels of `stack` mutually: the paper's MKMC.
+
+    Parameters
+    ----------
+    stack
+        The incomplete kernels, from `stack_kernels`. Not changed.
+    strength
+        lambda > 0, the strength of the prior (scale: the identity), as a number of observations
+        beside the kernels' degrees of freedom.
+    prior
+        The prior itself, where its scale is not the identity; instead of `strength`.
+    degrees_of_freedom
+        nu_k > 0, how many observations each kernel counts for: one number, one per kernel, or
+        labelled by kernel. 1 in the paper.
+    method
+        "em": the paper's Algorithm 1.
+    tol
+        The fit has converged when the estimated gain in log-likelihood still to come is at most
+        `tol`, in nats. A shortfall of g nats displaces any one parameter by at most about
+        sqrt(2 g) of its standard error: 1e-3 stands for 4 %. With 0 exactly `max_iter` steps are
+        taken.
+    max_iter
+        The most steps, at least 1.
+    initial
+        The model to start from (``result.model`` of another fit, or a labelled positive definite
+        matrix over all objects). The paper's start, zeros in the missing entries, if left out.
+    progress
+        Whether to show a progress bar.
+
+    Returns
+    -------
+    MKMCResult
+        The completed kernels, the model matrix, and the trace of the likelihood. It ends with an
+        EM step whatever the method: ``completed`` is its E-step, ``model`` its M-step.
+
+    Raises
+    ------
+    KernelError, LabelError, IndefiniteKernelError
+        Where the stack or an argument cannot be used; the message names the kernel, the object,
+        the value and the remedy.
+    MonotonicityError
+        Where a step lowered the penalized log-likelihood by more than rounding.
+
+    Warns
+    -----
+    ConvergenceWarning
+        Not converged within `max_iter`, or interrupted (Ctrl-C returns what there is).
+    IdentifiabilityWarning
+        Objects missing in every kernel, kernels that show nothing, groups of objects that no
+        kernel ties together.
+    MKMCWarning
+        Kernels whose scales differ by more than a factor of 10.
+
+    Notes
+    -----
+    The likelihood of the visible part is the right one where missingness is ignorable: which
+    objects a source misses does not depend on the missing similarities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import fit, stack_kernels
+    >>> kernels = np.array([[[2.0, 1.0], [1.0, 2.0]], [[1.0, 0.2], [0.2, 1.0]]])
+    >>> result = fit(stack_kernels(kernels, visible=[[1, 1], [0, 1]]), strength=0.5)
+    >>> result.converged
+    True
+    >>> result.completed.sel(kernel="Q2").values.round(2)
+    array([[1.4, 0.4],
+           [0.4, 1. ]])
+    """
+    prior = _one_prior(strength, prior)
+    if method not in METHODS:
+        raise KernelError(f"method: {method!r} found; one of {', '.join(METHODS)} is needed.")
+    tol = _tolerance(tol)
+    max_iter = _step_count(max_iter)
+    stack = check_stack(stack)
+    nu = degrees_per_kernel(degrees_of_freedom, stack["kernel"].values.tolist())
+    visible = visible_objects(stack)
+    warn_of_scales(stack)
+    warn_of_what_is_not_identified(visible, stacklevel=3)
+    aside = Unseen(prior, stack["object"].values, ~np.any(visible.values, axis=0))
+    em = EM(aside.restrict_stack(stack), aside.restrict_prior(), nu)
+    start = em.initial_model() if initial is None else aside.restrict_model(initial)
+    climb = Climb(em, start, tol=tol)
+    climb.run(max_iter=max_iter, progress=progress)
+    climb.warn_if_unfinished(stacklevel=3)
+    try:
+        completed, model = _extended(climb, aside, stack)
+    except KeyboardInterrupt:  # the ascent is done: a second Ctrl-C is needed to throw it away
+        completed, model = _extended(climb, aside, stack)
+    return MKMCResult(
+        observed=stack,
+        completed=completed,
+        model=model,
+        trace=_trace(climb, aside),
+        prior=prior,
+        degrees_of_freedom=xr.DataArray(
+            nu, dims="kernel", coords={"kernel": stack["kernel"].values}, name="degrees_of_freedom"
+        ),
+        method=method,
+        tol=tol,
+        converged=climb.converged,
+        interrupted=climb.interrupted,
+    )
+
+
+def _extended(
+    climb: Climb, aside: Unseen, stack: xr.DataArray
+) -> tuple[xr.DataArray, GaussianModel]:
+    """Return the completed kernels and the model over all objects, the unseen ones included."""
+    previous, last = climb.state.previous, climb.state.statistics.model
+    assert previous is not None  # `Climb.run` takes one step at least
+    seen = climb.em.complete(previous)
+    values = np.stack([aside.extend(matrix) for matrix in seen.values])
+    completed = stack.copy(data=values).rename(seen.name)
+    completed.attrs = dict(seen.attrs)
+    return completed, GaussianModel.of(aside.extend(last.matrix), stack["object"].values)
+
+
+def _trace(climb: Climb, aside: Unseen) -> xr.Dataset:
+    """Return the record of the ascent, labelled; the constant of the unseen objects is added."""
+    records = climb.records
+    constant = aside.log_prior
+    per_model = ("iteration",)
+    nats = {"units": "nats"}
+    trace = xr.Dataset(
+        {
+            "penalized_log_likelihood": (
+                per_model,
+                [r.penalized_log_likelihood + constant for r in records],
+                {"long_name": "penalized log-likelihood", **nats},
+            ),
+            "log_likelihood": (
+                ("iteration", "kernel"),
+                np.array([r.log_likelihood for r in records]),
+                {"long_name": "expected log-likelihood of each kernel", **nats},
+            ),
+            "log_prior": (
+                per_model,
+                [r.log_prior + constant for r in records],
+                {"long_name": "log prior, without its constant", **nats},
+            ),
+            "gain_to_come": (
+                per_model,
+                [r.gain_to_come for r in records],
+                {"long_name": "estimated gain still to come", **nats},
+            ),
+            "rounding_bound": (
+                per_model,
+                [r.rounding_bound for r in records],
+                {"long_name": "bound on the rounding of the penalized log-likelihood", **nats},
+            ),
+            "evaluations": (
+                per_model,
+                np.arange(1, len(records) + 1),
+                {"long_name": "evaluations of the EM map so far"},
+            ),
+        },
+        coords={"iteration": np.arange(len(records)), "kernel": climb.em.names},
+    )
+    trace.attrs["long_name"] = "trace of the ascent, one entry per model matrix"
+    return trace
+
+
+def _one_prior(strength: float, prior: WishartPrior | None) -> WishartPrior:
+    if prior is None:
+        return WishartPrior(strength)
+    if not isinstance(prior, WishartPrior):
+        raise KernelError(f"prior: {prior!r} found; pass WishartPrior(strength, scale).")
+    if strength not in (DEFAULT_STRENGTH, prior.strength):
+        raise KernelError(
+            f"strength: {strength!r} found beside a prior of strength {prior.strength:g}. Give one "
+            "of the two."
+        )
+    return prior
+
+
+def _tolerance(tol: Any) -> float:
+    if isinstance(tol, bool) or not isinstance(tol, Real) or not 0 <= float(tol) < np.inf:
+        raise KernelError(f"tol: {tol!r} found; a finite number of nats >= 0 is needed.")
+    return float(tol)
+
+
+def _step_count(max_iter: Any) -> int:
+    if isinstance(max_iter, bool) or not isinstance(max_iter, Integral) or max_iter < 1:
+        raise KernelError(f"max_iter: {max_iter!r} found; a whole number >= 1 is needed.")
+    return int(max_iter)

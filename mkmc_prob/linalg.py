@@ -1,0 +1,81 @@
+"""Positive definite matrices: factor them, and say by name where that cannot be done.
+
+Enters: exactly symmetric float64 arrays. Leaves: Cholesky factors, log determinants, inverses and
+solves made from the factors. Plain arrays and LAPACK only; labels serve messages.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from .errors import IndefiniteKernelError
+from .labels import Labels
+
+Matrix = NDArray[np.float64]
+
+
+def cholesky(matrix: Matrix, what: str, labels: Labels | None = None, remedy: str = "") -> Matrix:
+    """Return the lower triangular L with L L' = `matrix`.
+
+    Raises
+    ------
+    IndefiniteKernelError
+        Where `matrix` is not positive definite to working precision; names the object at which
+        the factorisation stopped.
+    """
+    if not matrix.size:
+        return np.zeros_like(matrix)
+    # A symmetric matrix is its own transpose; the transpose is in LAPACK's order without a copy.
+    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=1)
+    if info:
+        row: Any = info - 1
+        at = row if labels is None else labels.tolist()[row]
+        raise IndefiniteKernelError(
+            f"{what}: not positive definite to working precision: its Cholesky factorisation "
+            f"stops at object {at!r}, whose conditional variance given the objects before it is "
+            f"zero or negative to rounding (its variance is {matrix[row, row]:.3g}). {remedy}"
+        )
+    return factor  # type: ignore[no-any-return]
+
+
+def log_determinant(factor: Matrix) -> float:
+    """Return log det(L L') of a Cholesky factor L."""
+    return 2.0 * float(np.log(np.diagonal(factor)).sum())
+
+
+def inverse(factor: Matrix) -> Matrix:
+    """Return (L L')^-1 of a Cholesky factor L, exactly symmetric."""
+    if not factor.size:
+        return np.zeros_like(factor)
+    lower, _ = lapack.dpotri(factor, lower=1)
+    return mirrored(lower)
+
+
+def solve(factor: Matrix, right: Matrix) -> Matrix:
+    """Return (L L')^-1 `right` of a Cholesky factor L."""
+    if not right.size:
+        return np.zeros_like(right)
+    solution, _ = lapack.dpotrs(factor, right, lower=1)
+    return solution  # type: ignore[no-any-return]
+
+
+def half_solve(factor: Matrix, right: Matrix, *, transposed: bool = False) -> Matrix:
+    """Return L^-1 `right`, or L'^-1 `right` where `transposed`, of a Cholesky factor L."""
+    if not right.size:
+        return np.zeros_like(right)
+    solution, _ = lapack.dtrtrs(factor, right, lower=1, trans=int(transposed))
+    return solution  # type: ignore[no-any-return]
+
+
+def mirrored(lower: Matrix) -> Matrix:
+    """Return the symmetric matrix of a lower triangle (zeros above its diagonal)."""
+    full = lower + lower.T
+    full.flat[:: len(full) + 1] *= 0.5  # the diagonal was added to itself; halving is exact
+    return full
+
+
+def symmetrized(matrix: Matrix) -> Matrix:
+    """Return (A + A') / 2, exactly symmetric."""
+    return 0.5 * (matrix + matrix.T)

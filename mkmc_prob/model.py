@@ -1,0 +1,215 @@
+"""The complete-data model: every kernel's vector is N(0, M) (the paper, Section "MKMC is an EM").
+
+Enters: the model matrix M, labelled. Leaves: its Cholesky factor, precision and log determinant
+(each computed once, when first asked for), log-likelihoods, and conditional distributions.
+"""
+
+from collections.abc import Hashable, Iterable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from .conditional import LOG_2_PI, TOO_SINGULAR, ConditionalGaussian
+from .errors import KernelError, LabelError
+from .labels import Labels, as_labels, name_some, positions
+from .linalg import Matrix, cholesky, inverse, log_determinant, solve
+from .matrices import labelled, square_matrix
+
+
+class GaussianModel:
+    """The model x ~ N(0, M) of the complete data, an exponential family.
+
+    With the sufficient statistic S = sum_k nu_k x_k x_k' and N = sum_k nu_k its log density is
+    <S, G(M)> - A(M): `natural_parameter` is G = -M^-1 / 2, `cumulant` is A.
+
+    Parameters
+    ----------
+    covariance
+        M, symmetric positive definite, l x l: `DataArray` or `DataFrame` with labels, or a plain
+        array.
+    objects
+        The labels for a plain array; 0 to l - 1 if left out.
+
+    Attributes
+    ----------
+    objects : ndarray
+        The labels, in order.
+    matrix, precision, cholesky : ndarray, shape (l, l)
+        M, M^-1 and the lower triangular L with L L' = M, as plain arrays.
+    log_determinant : float
+        log det M.
+
+    Raises
+    ------
+    KernelError, LabelError
+        As for a kernel; IndefiniteKernelError where M is not positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> model = GaussianModel(np.array([[2.0, 1.0], [1.0, 2.0]]), objects=["a", "b"])
+    >>> round(model.log_determinant, 4)
+    1.0986
+    >>> model.natural_parameter.values.round(4)
+    array([[-0.3333,  0.1667],
+           [ 0.1667, -0.3333]])
+    """
+
+    def __init__(
+        self,
+        covariance: xr.DataArray | pd.DataFrame | ArrayLike,
+        *,
+        objects: Iterable[Hashable] | None = None,
+    ) -> None:
+        matrix, own = square_matrix(covariance, "model matrix")
+        if own is not None and objects is not None:
+            raise LabelError("objects: the matrix has labels already. Leave objects out.")
+        if own is None:
+            own = as_labels(range(len(matrix)) if objects is None else objects, "objects")
+        if len(own) != len(matrix):
+            raise LabelError(f"objects: {len(own)} labels for {len(matrix)} objects.")
+        self._set(matrix, own)
+        _ = self.cholesky  # a matrix that is not positive definite is refused at the door
+
+    @classmethod
+    def of(cls, matrix: Matrix, objects: Labels) -> "GaussianModel":
+        """Return the model of a matrix known to be symmetric: the M-step's way in, unchecked."""
+        model = cls.__new__(cls)
+        model._set(matrix, objects)
+        return model
+
+    def _set(self, matrix: Matrix, objects: Labels) -> None:
+        self.matrix = matrix
+        self.matrix.flags.writeable = False
+        self.objects = objects
+
+    def __repr__(self) -> str:
+        return f"GaussianModel({len(self.objects)} objects)"
+
+    @property
+    def covariance(self) -> xr.DataArray:
+        """M, labelled: dims ``(object, object_bis)``."""
+        return labelled(self.matrix, self.objects, "model")
+
+    @cached_property
+    def cholesky(self) -> Matrix:
+        """The lower triangular L with L L' = M."""
+        return cholesky(self.matrix, "model matrix", self.objects, TOO_SINGULAR)
+
+    @cached_property
+    def log_determinant(self) -> float:
+        """The log determinant of M."""
+        return log_determinant(self.cholesky)
+
+    @cached_property
+    def precision(self) -> Matrix:
+        """P = M^-1, exactly symmetric."""
+        return inverse(self.cholesky)
+
+    @property
+    def natural_parameter(self) -> xr.DataArray:
+        """G(M) = -M^-1 / 2, labelled (the paper's eq. for S and G)."""
+        return labelled(-0.5 * self.precision, self.objects, "natural_parameter")
+
+    def cumulant(self, degrees_of_freedom: float = 1.0) -> float:
+        """Return A(M) = (N/2) log det M + (N l / 2) log 2 pi, N the total degrees of freedom."""
+        size = len(self.objects)
+        return 0.5 * degrees_of_freedom * (self.log_determinant + size * LOG_2_PI)
+
+    def log_likelihood(self, second_moment: xr.DataArray | pd.DataFrame | ArrayLike) -> float:
+        """Return E_q[log N(v | 0, M_vv)] in nats for a q with second moment E_q[v v'] = Q_vv.
+
+        This is -(1/2) (n log 2 pi + log det M_vv + tr M_vv^-1 Q_vv), by a Cholesky factor of
+        M_vv: the direct form. (The E-step gets the same number from the precision.)
+
+        Parameters
+        ----------
+        second_moment
+            Q_vv, shape (n, n): labelled, over any of the model's objects, or a plain array over
+            all of them in their order.
+        """
+        moment, place, factor = self._marginal(second_moment)
+        trace = float(np.trace(solve(factor, moment)))
+        return -0.5 * (len(place) * LOG_2_PI + log_determinant(factor) + trace)
+
+    def mahalanobis(self, second_moment: xr.DataArray | pd.DataFrame | ArrayLike) -> float:
+        """Return the expected squared Mahalanobis length E_q[v' M_vv^-1 v] = tr M_vv^-1 Q_vv.
+
+        It is n, the number of visible objects, where Q_vv = M_vv. `second_moment` is as in
+        `log_likelihood`.
+        """
+        moment, _, factor = self._marginal(second_moment)
+        return float(np.trace(solve(factor, moment)))
+
+    def _marginal(self, second_moment: Any) -> tuple[Matrix, NDArray[np.intp], Matrix]:
+        """Return Q_vv as an array, where its objects stand, and the Cholesky factor of M_vv."""
+        moment, objects = square_matrix(second_moment, "second_moment")
+        place = self._places(objects, len(moment))
+        block = self.matrix[np.ix_(place, place)]
+        return moment, place, cholesky(block, "model matrix", self.objects[place], TOO_SINGULAR)
+
+    def condition(self, visible: ArrayLike | xr.DataArray) -> ConditionalGaussian:
+        """Return the distribution of the other objects given the visible ones.
+
+        Parameters
+        ----------
+        visible
+            A bool array, one entry an object; or the labels of the visible objects (in any order:
+            the result keeps the model's).
+
+        Notes
+        -----
+        With n visible and m hidden objects, the precision form costs about m^3 + 2 n m^2
+        operations beside the precision of M, the covariance form n^3/3 + 2 n^2 m + n m^2; the
+        cheaper is taken.
+        """
+        mask = self._mask(visible)
+        n, m = int(mask.sum()), int((~mask).sum())
+        if m**3 + 2 * n * m**2 < n**3 / 3 + 2 * n**2 * m + n * m**2:
+            return ConditionalGaussian.from_precision(self.precision, mask, self.objects)
+        return ConditionalGaussian.from_covariance(
+            self.matrix, self.log_determinant, mask, self.objects
+        )
+
+    def sample(self, draws: int, *, seed: int | np.random.Generator) -> xr.DataArray:
+        """Draw vectors from N(0, M); dims ``(draw, object)``."""
+        noise = np.random.default_rng(seed).standard_normal((draws, len(self.objects)))
+        return xr.DataArray(
+            noise @ self.cholesky.T,
+            dims=("draw", "object"),
+            coords={"object": self.objects},
+            name="sample",
+        )
+
+    def _mask(self, visible: Any) -> NDArray[np.bool_]:
+        values = np.asarray(visible)
+        if values.dtype == bool:
+            if values.shape != self.objects.shape:
+                raise KernelError(
+                    f"visible: shape {values.shape} found, {self.objects.shape} expected: one "
+                    "entry an object."
+                )
+            return values
+        mask = np.zeros(len(self.objects), dtype=bool)
+        mask[self._places(as_labels(values.tolist(), "visible"), len(values))] = True
+        return mask
+
+    def _places(self, objects: Labels | None, size: int) -> NDArray[np.intp]:
+        if objects is None:
+            if size != len(self.objects):
+                raise LabelError(
+                    f"second_moment: {size} objects without labels, the model has "
+                    f"{len(self.objects)}. Label them."
+                )
+            return np.arange(size)
+        place = positions(objects, self.objects)
+        if (place < 0).any():
+            raise LabelError(
+                f"the model has no object {name_some(objects[place < 0])}. Drop it, or fit a "
+                "model that has it."
+            )
+        return place

@@ -1,0 +1,108 @@
+"""Pictures: Matplotlib axes in, Matplotlib axes out.
+
+Enters: a trace or stacks. Leaves: the axes drawn on, so that a person can go on from there.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from .errors import LabelError
+from .kernels import check_labels
+from .labels import as_labels, name_some
+
+#: Missing rows and columns: a grey that the colour map does not have.
+MISSING = "0.75"
+
+
+def plot_trace(trace: xr.Dataset, *, ax: Axes | None = None, **options: Any) -> Axes:
+    """Draw the penalized log-likelihood against the iteration.
+
+    Parameters
+    ----------
+    trace
+        ``result.trace``.
+    ax
+        Where to draw; new axes if left out.
+    options
+        Handed to `Axes.plot`.
+
+    Returns
+    -------
+    Axes
+    """
+    if ax is None:
+        _, ax = plt.subplots(layout="constrained")
+    level = trace["penalized_log_likelihood"]
+    few = level.sizes["iteration"] <= 50
+    ax.plot(level["iteration"], level, **{"marker": "." if few else None, **options})
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("penalized log-likelihood (nats)")
+    return ax
+
+
+def plot_kernels(
+    before: xr.DataArray,
+    after: xr.DataArray | None = None,
+    *,
+    kernels: Iterable[Hashable] | None = None,
+    axes: NDArray[Any] | None = None,
+    cmap: str = "viridis",
+) -> NDArray[Any]:
+    """Draw kernels as heat maps, missing rows and columns in grey; a row above, a row below.
+
+    The two pictures of a kernel share one colour scale, that of its visible entries (their 1st to
+    99th percentile), so that what was filled in can be judged against what was seen.
+
+    Parameters
+    ----------
+    before
+        An incomplete stack.
+    after
+        The completed stack, drawn below; left out, there is one row.
+    kernels
+        Names of the kernels to draw; all if left out.
+    axes
+        Axes to draw on, shape (rows, kernels); new ones if left out.
+    cmap
+        A Matplotlib colour map.
+
+    Returns
+    -------
+    ndarray of Axes, shape (rows, kernels)
+    """
+    stacks = [before] if after is None else [before, after]
+    known = check_labels(before)[0].tolist()
+    names = known if kernels is None else as_labels(kernels, "kernels").tolist()
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise LabelError(f"kernels: the stack has no kernel {name_some(unknown)}.")
+    shape = (len(stacks), len(names))
+    if axes is None:
+        size = (2.2 * shape[1] + 0.4, 2.3 * shape[0] + 0.2)
+        _, axes = plt.subplots(*shape, figsize=size, layout="constrained", squeeze=False)
+    axes = np.asarray(axes, dtype=object)
+    if axes.shape != shape:
+        raise LabelError(f"axes: shape {axes.shape} found, {shape} (rows, kernels) expected.")
+    colours = mpl.colormaps[cmap].with_extremes(bad=MISSING)
+    for column, name in enumerate(names):
+        seen = before.sel(kernel=name).values
+        seen = seen[np.isfinite(seen)]
+        low, high = np.percentile(seen, [1, 99]) if seen.size else (0.0, 1.0)
+        for row, stack in enumerate(stacks):
+            ax = axes[row, column]
+            matrix = stack.sel(kernel=name).transpose("object", "object_bis")
+            image = ax.imshow(matrix, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+            ax.set_xticks([])
+            ax.set_yticks([])
+        axes[0, column].set_title(str(name))
+        ax.figure.colorbar(image, ax=list(axes[:, column]), shrink=0.7, location="bottom")
+    for row, word in enumerate(["before", "completed"][: len(stacks)]):
+        axes[row, 0].set_ylabel(word)
+    return axes

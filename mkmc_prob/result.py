@@ -1,0 +1,243 @@
+"""What a fit returns: completed kernels, the model matrix, the trace; tables, files and pictures.
+
+Enters: what `fit` found, or a file that `save` wrote. Leaves: a summary table, an `xarray.DataTree`
+in ArviZ's schema, netCDF, and (through `plots`) Matplotlib axes.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from .errors import MKMCError
+from .files import replace_file
+from .kernels import visible_objects
+from .labels import as_labels
+from .matrices import labelled
+from .model import GaussianModel
+from .prior import WishartPrior
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: The version of the layout that `to_datatree` writes.
+LAYOUT = 1
+
+
+@dataclass(frozen=True)
+class MKMCResult:
+    """The result of `fit`.
+
+    Attributes
+    ----------
+    observed : DataArray
+        The stack as it was given, NaN where an object is missing.
+    completed : DataArray
+        The completed stack, without NaN: the E-step that gave `model`. Visible entries are those
+        of `observed`, bit for bit.
+    model : GaussianModel
+        The model matrix, ``model.covariance``: the M-step of `completed`.
+    trace : Dataset
+        Over ``iteration``, one entry per model matrix, the initial one first and `model` last:
+        ``penalized_log_likelihood``, ``log_likelihood`` (per kernel, nu_k times), ``log_prior``,
+        ``gain_to_come`` (estimated), ``rounding_bound``, ``evaluations``; all in nats but the
+        last.
+    prior : WishartPrior
+    degrees_of_freedom : DataArray
+    method : str
+    tol : float
+    converged : bool
+        Whether the estimated gain to come fell to `tol`.
+    interrupted : bool
+        Whether Ctrl-C ended the fit.
+    """
+
+    observed: xr.DataArray
+    completed: xr.DataArray
+    model: GaussianModel
+    trace: xr.Dataset
+    prior: WishartPrior
+    degrees_of_freedom: xr.DataArray
+    method: str
+    tol: float
+    converged: bool
+    interrupted: bool
+
+    @property
+    def n_iter(self) -> int:
+        """How many steps were taken."""
+        return self.trace.sizes["iteration"] - 1
+
+    @property
+    def penalized_log_likelihood(self) -> float:
+        """L of `model`, in nats."""
+        return float(self.trace["penalized_log_likelihood"][-1])
+
+    def __repr__(self) -> str:
+        sizes = self.observed.sizes
+        first = float(self.trace["penalized_log_likelihood"][0])
+        to_come = float(self.trace["gain_to_come"][-1])
+        how = "interrupted" if self.interrupted else "converged" if self.converged else "ended"
+        return (
+            f"MKMCResult: {sizes['kernel']} kernels over {sizes['object']} objects, "
+            f"{self.prior!r}\n"
+            f"{how} after {self.n_iter} {self.method} iterations; penalized log-likelihood "
+            f"{first:.4f} -> {self.penalized_log_likelihood:.4f} nats, about {to_come:.1g} to come"
+        )
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(repr(self).splitlines())
+        return f"<div>{lines}</div>{self.summary().to_html()}"
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row per kernel: what it shows, how likely that is, how well the model fits.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``visible`` and ``missing`` count objects; ``log_likelihood`` is
+            nu_k E_q[log N(v_k | 0, M_vv)] in nats; ``mahalanobis`` is the expected squared
+            Mahalanobis length per object, tr(M_vv^-1 Q_vv) / n_k: 1 where kernel and model agree,
+            more where the kernel is larger than the model allows or points elsewhere;
+            ``correlation`` is tr(Q_vv M_vv) / (||Q_vv|| ||M_vv||), 1 where they agree up to scale.
+            The last two are NaN for a kernel that shows nothing, ``correlation`` for a zero one.
+        """
+        rows = []
+        for name, there in zip(
+            self.observed["kernel"].values.tolist(),
+            visible_objects(self.observed).values,
+            strict=True,
+        ):
+            seen = {"object": there, "object_bis": there}
+            block = self.observed.sel(kernel=name).isel(seen).reset_coords(drop=True)
+            model = self.model.covariance.isel(seen).values
+            n = int(there.sum())
+            lengths = np.linalg.norm(block.values) * np.linalg.norm(model)
+            rows.append(
+                {
+                    "visible": n,
+                    "missing": int((~there).sum()),
+                    "log_likelihood": float(self.trace["log_likelihood"].sel(kernel=name)[-1]),
+                    "mahalanobis": self.model.mahalanobis(block) / n if n else np.nan,
+                    "correlation": np.vdot(block.values, model) / lengths if lengths else np.nan,
+                }
+            )
+        index = pd.Index(self.observed["kernel"].values, name="kernel")
+        return pd.DataFrame(rows, index=index)
+
+    def plot_trace(self, *, ax: "Axes | None" = None) -> "Axes":
+        """Draw the penalized log-likelihood by iteration; see `plots.plot_trace`."""
+        from . import plots
+
+        return plots.plot_trace(self.trace, ax=ax)
+
+    def plot_kernels(self, **options: Any) -> Any:
+        """Draw the kernels before and after completion; see `plots.plot_kernels`."""
+        from . import plots
+
+        return plots.plot_kernels(self.observed, self.completed, **options)
+
+    def to_datatree(self) -> xr.DataTree:
+        """Return everything as an `xarray.DataTree` in ArviZ's schema.
+
+        Groups: ``observed_data`` (the kernels as given), ``constant_data`` (visibility, degrees of
+        freedom, the prior), ``sample_stats`` (the trace) and, of this package's own,
+        ``point_estimate`` (completed kernels, model matrix).
+        """
+        from . import __version__
+
+        constants: dict[str, Any] = {
+            "visible": visible_objects(self.observed),
+            "degrees_of_freedom": self.degrees_of_freedom,
+            "strength": self.prior.strength,
+        }
+        if self.prior.scale is not None:
+            constants["scale"] = labelled(
+                self.prior.scale_matrix(self.observed["object"].values),
+                self.observed["object"].values,
+                "scale",
+            )
+        tree = xr.DataTree.from_dict(
+            {
+                "observed_data": xr.Dataset({"kernels": self.observed}),
+                "constant_data": xr.Dataset(constants),
+                "point_estimate": xr.Dataset(
+                    {"completed": self.completed, "model": self.model.covariance}
+                ),
+                "sample_stats": self.trace,
+            }
+        )
+        tree.attrs = {
+            "inference_library": "mkmc_prob",
+            "inference_library_version": __version__,
+            "mkmc_prob_layout": LAYOUT,
+            "method": self.method,
+            "tol": self.tol,
+            "converged": int(self.converged),
+            "interrupted": int(self.interrupted),
+        }
+        return tree
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result to netCDF, without loss; `load_result` reads it.
+
+        An existing file is replaced when the new one is complete.
+        """
+        tree = self.to_datatree()
+        with replace_file(path) as temporary:
+            tree.to_netcdf(temporary, engine="h5netcdf")
+
+
+def load_result(path: str | os.PathLike[str]) -> MKMCResult:
+    """Read a result that `MKMCResult.save` wrote.
+
+    Raises
+    ------
+    MKMCError
+        Where the file is not such a result.
+    FileNotFoundError
+        Where there is no file.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such file.")
+    try:
+        with xr.open_datatree(path, engine="h5netcdf") as opened:
+            tree = opened.load()
+    except (OSError, ValueError) as error:
+        raise MKMCError(f"{path}: not a netCDF file that can be read: {error}") from error
+    if tree.attrs.get("mkmc_prob_layout") != LAYOUT:
+        raise MKMCError(
+            f"{path}: not a result of this version of mkmc_prob (layout {LAYOUT}). Pass a file "
+            "that MKMCResult.save wrote."
+        )
+    constants = tree["constant_data"].to_dataset()
+    estimate = _with_labels(tree["point_estimate"].to_dataset())
+    scale = _with_labels(constants)["scale"] if "scale" in constants else None
+    model = estimate["model"]
+    return MKMCResult(
+        observed=_with_labels(tree["observed_data"].to_dataset())["kernels"],
+        completed=estimate["completed"],
+        model=GaussianModel.of(model.values.copy(), model["object"].values),
+        trace=_with_labels(tree["sample_stats"].to_dataset()),
+        prior=WishartPrior(float(constants["strength"]), scale),
+        degrees_of_freedom=_with_labels(constants)["degrees_of_freedom"],
+        method=str(tree.attrs["method"]),
+        tol=float(tree.attrs["tol"]),
+        converged=bool(tree.attrs["converged"]),
+        interrupted=bool(tree.attrs["interrupted"]),
+    )
+
+
+def _with_labels(dataset: xr.Dataset) -> xr.Dataset:
+    """Return `dataset` with its labels in the type that `as_labels` gives them."""
+    found = {
+        dim: as_labels(dataset[dim].values.tolist(), dim)
+        for dim in ("kernel", "object", "object_bis")
+        if dim in dataset.indexes
+    }
+    return dataset.assign_coords(found)
