@@ -154,13 +154,13 @@ def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
             f"{path}: write_stack writes netCDF, whose suffix is .nc. Name the file "
             f"{path.with_suffix('.nc').name!r}."
         )
-    # Encodings that an earlier file left behind (packed integers, say) would lose digits.
-    checked = _checked(stack).drop_encoding()
+    checked = _checked(stack)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         draft = Path(folder) / path.name
         try:
             whole = checked.to_dataset()
-            # NaN is a value here, not a mark in the file.
+            # In place of what an earlier file left in `encoding` (packed integers lose digits); NaN
+            # is a value here, not a mark in the file.
             plain = {name: {"_FillValue": None} for name in whole.variables}
             whole.to_netcdf(draft, engine="h5netcdf", encoding=plain)
             if not _read_netcdf(draft).identical(checked):

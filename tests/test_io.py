@@ -318,6 +318,7 @@ def test_nan_alone_says_what_is_missing(tmp_path: Path) -> None:
     [
         ({"a": np.ones((2, 3, 3)), "b": np.ones((3, 3, 2))}, {}, ["2 arrays", "kernels=", "'b'"]),
         ({"a": np.ones((3, 3))}, {}, ["0 arrays", "'a' (3, 3) float64"]),
+        ({"a": np.ones((2, 3, 4))}, {}, ["0 arrays", "'a' (2, 3, 4) float64"]),
         ({}, {}, ["no variables"]),
         ({"a": np.ones((2, 3, 3))}, {"kernels": "K"}, ["no variable 'K'", "'a' (2, 3, 3)"]),
         ({"a": np.ones((2, 3, 4))}, {"kernels": "a"}, ["'a'", "(2, 3, 4)"]),
