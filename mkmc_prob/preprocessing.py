@@ -346,7 +346,8 @@ def _negative_spectrum(block: Matrix, rounding: float) -> NDArray[np.float64] | 
 
 def _correction(block: Matrix, method: Method) -> Matrix:
     """Return what to add to an indefinite `block` to make it positive semidefinite."""
-    values, vectors = scipy.linalg.eigh(block, check_finite=False)
+    # Divide and conquer: the default driver (MRRR) is less exact for eigenvalues close to zero.
+    values, vectors = scipy.linalg.eigh(block, driver="evd", check_finite=False)
     if method == "shift":
         return -values[0] * np.eye(len(block))
     below = values < 0.0
