@@ -123,11 +123,10 @@ class Climb:
                 while self._state is None or (self.n_iter < max_iter and not self.converged):
                     self._advance()
                     last = self.records[-1]
-                    bar.set_postfix_str(
-                        f"log-likelihood {last.penalized_log_likelihood:.4f}, "
-                        f"to come {last.gain_to_come:.1e}",
-                        refresh=False,
-                    )
+                    known = np.isfinite(last.gain_to_come)
+                    to_come = f", {last.gain_to_come:.1e} nats to come" if known else ""
+                    level = f"log-likelihood {last.penalized_log_likelihood:.4f}"
+                    bar.set_postfix_str(level + to_come, refresh=False)
                     bar.update(self.n_iter - bar.n)
             except KeyboardInterrupt:
                 self.interrupted = True

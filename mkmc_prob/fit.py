@@ -114,11 +114,13 @@ def fit(
     tol = _tolerance(tol)
     max_iter = _step_count(max_iter)
     stack = check_stack(stack)
+    objects = stack["object"].values
+    prior = prior.restricted(objects, objects)  # a scale without labels gets the stack's
     nu = degrees_per_kernel(degrees_of_freedom, stack["kernel"].values.tolist())
     visible = visible_objects(stack)
     warn_of_scales(stack)
     warn_of_what_is_not_identified(visible, stacklevel=3)
-    aside = Unseen(prior, stack["object"].values, ~np.any(visible.values, axis=0))
+    aside = Unseen(prior, objects, ~np.any(visible.values, axis=0))
     em = EM(aside.restrict_stack(stack), aside.restrict_prior(), nu)
     start = em.initial_model() if initial is None else aside.restrict_model(initial)
     climb = Climb(em, start, tol=tol)

@@ -244,9 +244,10 @@ def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataA
         if spectrum is None:
             continue
         repaired = kernel.block + _correction(kernel.block, method)
-        # Where little is left of a kernel, what rounding left of the first pass may count still.
-        while _negative_spectrum(repaired, kernel.rounding) is not None:
-            repaired += _correction(repaired, method)
+        # Where the result is much smaller than the kernel was, the rounding error of the kernel
+        # may count beside it. Each turn adds more than the diagonal's last digit, so this ends.
+        while (left := _negative_spectrum(repaired, kernel.rounding)) is not None:
+            repaired.flat[:: len(repaired) + 1] -= left[0]
         result.values[kernel.k][kernel.place] = repaired
         lines.append(_what_changed(kernel, spectrum, repaired, method))
         warnings.warn(lines[-1], MKMCWarning, stacklevel=2)
@@ -283,11 +284,14 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
     --------
     >>> import numpy as np
     >>> from mkmc_prob.kernels import stack_kernels
-    >>> describe(stack_kernels(np.array([[[4.0, 1.0], [1.0, 2.0]]])))
-            visible  missing  mean_diagonal  smallest  largest
-    kernel
-    Q1            2        0            3.0       1.0      4.0
-    """  # noqa: W291
+    >>> describe(stack_kernels(np.array([[[4.0, 1.0], [1.0, 2.0]]]))).T
+    kernel          Q1
+    visible        2.0
+    missing        0.0
+    mean_diagonal  3.0
+    smallest       1.0
+    largest        4.0
+    """
     stack = check_stack(stack)
     seen = visible_objects(stack).values
     table = pd.DataFrame(
@@ -302,7 +306,7 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
         block = kernel.block
         figures[kernel.k, :3] = np.diagonal(block).mean(), block.min(), block.max()
         if spectrum:
-            values = scipy.linalg.eigvalsh(block, check_finite=False)
+            values = _eigenvalues(block)
             rank = (np.abs(values) > _tolerance(block, kernel.rounding)).sum()
             figures[kernel.k, 3:] = values[0], values[-1], rank
     return table.join(pd.DataFrame(figures, index=table.index, columns=columns))
@@ -328,6 +332,10 @@ def _frobenius(block: Matrix) -> float:
     return float(scipy.linalg.norm(block, check_finite=False))  # LAPACK's scales, so no overflow
 
 
+def _eigenvalues(block: Matrix) -> NDArray[np.float64]:
+    return np.asarray(scipy.linalg.eigvalsh(block, check_finite=False), dtype=np.float64)
+
+
 def _tolerance(block: Matrix, rounding: float) -> float:
     """Return the size up to which a negative eigenvalue of `block` is rounding."""
     return len(block) * rounding * _frobenius(block)
@@ -340,7 +348,7 @@ def _negative_spectrum(block: Matrix, rounding: float) -> NDArray[np.float64] | 
     shifted.flat[:: len(block) + 1] += tolerance
     if not lapack.dpotrf(shifted.T, lower=1, clean=0, overwrite_a=1)[1]:
         return None
-    values: NDArray[np.float64] = scipy.linalg.eigvalsh(block, check_finite=False)
+    values = _eigenvalues(block)
     return values if values[0] < -tolerance else None
 
 

@@ -81,12 +81,13 @@ class MKMCResult:
         sizes = self.observed.sizes
         first = float(self.trace["penalized_log_likelihood"][0])
         to_come = float(self.trace["gain_to_come"][-1])
+        rest = f", about {to_come:.1g} to come" if np.isfinite(to_come) else ""
         how = "interrupted" if self.interrupted else "converged" if self.converged else "ended"
         return (
             f"MKMCResult: {sizes['kernel']} kernels over {sizes['object']} objects, "
             f"{self.prior!r}\n"
             f"{how} after {self.n_iter} {self.method} iterations; penalized log-likelihood "
-            f"{first:.4f} -> {self.penalized_log_likelihood:.4f} nats, about {to_come:.1g} to come"
+            f"{first:.4f} -> {self.penalized_log_likelihood:.4f} nats{rest}"
         )
 
     def _repr_html_(self) -> str:

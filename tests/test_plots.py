@@ -1,0 +1,83 @@
+"""Pictures: image comparisons, and axes in and out."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+
+from mkmc_prob import LabelError, fit, plots, stack_kernels
+
+mpl_image = pytest.mark.mpl_image_compare(style="default", remove_text=True, tolerance=5)
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def result():
+    """Three kernels over twelve objects in two clusters, each missing some."""
+    position = np.repeat([[0.0, 0.0], [2.0, 1.0]], 6, axis=0) + 0.3 * np.sin(np.arange(24)).reshape(
+        12, 2
+    )
+    distance = ((position[:, None] - position[None]) ** 2).sum(-1)
+    kernels = np.array([np.exp(-distance / width) for width in (1.0, 2.0, 4.0)])
+    visible = np.ones((3, 12), dtype=bool)
+    visible[0, [1, 7]] = visible[1, 3:5] = visible[2, 8:] = False
+    return fit(stack_kernels(kernels, visible=visible), strength=0.5, tol=0, max_iter=30)
+
+
+@mpl_image
+def test_plot_trace(result):
+    return result.plot_trace().figure
+
+
+@mpl_image
+def test_plot_kernels(result):
+    return result.plot_kernels()[0, 0].figure
+
+
+def test_missing_rows_are_grey(result):
+    axes = plots.plot_kernels(result.observed)
+    image = axes[0, 0].images[0]
+    colours = image.to_rgba(image.get_array())
+    grey = float(plots.MISSING)
+    assert np.allclose(colours[1, :, :3], grey)
+    assert np.allclose(colours[:, 7, :3], grey)
+    assert not np.allclose(colours[0, 0, :3], grey)
+
+
+def test_before_and_after_share_one_scale(result):
+    axes = result.plot_kernels(kernels=["Q2", "Q1"])
+    assert axes.shape == (2, 2)
+    assert axes[0, 0].get_title() == "Q2"
+    for column in axes.T:
+        assert column[0].images[0].get_clim() == column[1].images[0].get_clim()
+
+
+def test_axes_are_taken_and_returned(result):
+    _, ax = plt.subplots()
+    assert plots.plot_trace(result.trace, ax=ax, color="C3") is ax
+    assert ax.lines[0].get_color() == "C3"
+    assert ax.get_xlabel() == "iteration"
+    assert ax.get_ylabel() == "penalized log-likelihood (nats)"
+    _, axes = plt.subplots(2, 3)
+    assert result.plot_kernels(axes=axes)[1, 2] is axes[1, 2]
+    with pytest.raises(LabelError, match=r"axes: shape \(2, 2\) found, \(2, 3\)"):
+        result.plot_kernels(axes=plt.subplots(2, 2)[1])
+    with pytest.raises(LabelError, match="no kernel 'Q9'"):
+        result.plot_kernels(kernels=["Q9"])
+
+
+def test_a_kernel_that_shows_nothing_is_drawn():
+    nothing = stack_kernels(np.tile(np.eye(2), (2, 1, 1)), visible=[[1, 1], [0, 0]])
+    assert plots.plot_kernels(nothing).shape == (1, 2)
+
+
+def test_a_trace_of_one_point_is_drawn():
+    level = xr.Dataset(
+        {"penalized_log_likelihood": ("iteration", [-1.0])}, coords={"iteration": [0]}
+    )
+    assert len(plots.plot_trace(level).lines) == 1

@@ -1,0 +1,190 @@
+"""Results: the table, ArviZ's schema, and files without loss."""
+
+import warnings
+
+import numpy as np
+import pytest
+import xarray as xr
+from strategies import random_covariance
+from test_fit import small_stack
+
+from mkmc_prob import (
+    GaussianModel,
+    MKMCError,
+    WishartPrior,
+    datasets,
+    fit,
+    load_result,
+    remove_objects,
+    stack_kernels,
+)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return fit(small_stack(), degrees_of_freedom=[1.0, 2.0, 0.5])
+
+
+def test_the_summary_is_one_row_a_kernel(result):
+    table = result.summary()
+    assert table.index.tolist() == ["Q1", "Q2", "Q3"]
+    assert (table["visible"] + table["missing"] == 6).all()
+    assert table["visible"].tolist() == (
+        (~np.isnan(np.diagonal(small_stack().values, axis1=1, axis2=2))).sum(axis=1).tolist()
+    )
+    total = table["log_likelihood"].sum() + float(result.trace["log_prior"][-1])
+    assert total == pytest.approx(result.penalized_log_likelihood)
+    stack, model = small_stack(), result.model.matrix
+    for name, row in table.iterrows():
+        seen = ~np.isnan(np.diagonal(stack.sel(kernel=name)))
+        block = stack.sel(kernel=name).values[np.ix_(seen, seen)]
+        visible_model = model[np.ix_(seen, seen)]
+        length = np.trace(np.linalg.inv(visible_model) @ block) / seen.sum()
+        assert row["mahalanobis"] == pytest.approx(length)
+        cosine = np.sum(block * visible_model)
+        cosine /= np.linalg.norm(block) * np.linalg.norm(visible_model)
+        assert row["correlation"] == pytest.approx(cosine)
+
+
+def test_a_perfect_kernel_has_unit_length_and_correlation():
+    matrix = random_covariance(np.random.default_rng(0), 4)
+    table = fit(stack_kernels(matrix[None]), strength=1e-9).summary()
+    assert table["mahalanobis"].item() == pytest.approx(1)
+    assert table["correlation"].item() == pytest.approx(1)
+
+
+@pytest.mark.filterwarnings("ignore::mkmc_prob.IdentifiabilityWarning")
+def test_the_summary_of_a_kernel_that_shows_nothing():
+    stack = stack_kernels(np.tile(np.eye(2), (2, 1, 1)), visible=[[1, 1], [0, 0]])
+    row = fit(stack).summary().loc["Q2"]
+    assert row["visible"] == 0
+    assert row["log_likelihood"] == 0
+    assert row[["mahalanobis", "correlation"]].isna().all()
+
+
+def test_a_result_says_what_it_is(result):
+    assert "3 kernels over 6 objects" in repr(result)
+    assert f"converged after {result.n_iter} em iterations" in repr(result)
+    html = result._repr_html_()
+    assert "<table" in html
+    assert "log_likelihood" in html
+
+
+def same(one, two):
+    assert one.observed.identical(two.observed)
+    assert one.completed.identical(two.completed)
+    assert one.trace.identical(two.trace)
+    assert one.degrees_of_freedom.identical(two.degrees_of_freedom)
+    assert one.model.covariance.identical(two.model.covariance)
+    assert one.prior.strength == two.prior.strength
+    assert (one.prior.scale is None) == (two.prior.scale is None)
+    if one.prior.scale is not None:
+        assert one.prior.scale.identical(two.prior.scale)
+    for name in ("method", "tol", "converged", "interrupted", "n_iter"):
+        assert getattr(one, name) == getattr(two, name)
+
+
+def test_saved_and_loaded_without_loss(result, tmp_path):
+    result.save(tmp_path / "result.nc")
+    again = load_result(tmp_path / "result.nc")
+    same(result, again)
+    assert again.summary().equals(result.summary())
+    again.save(tmp_path / "again.nc")
+    same(result, load_result(tmp_path / "again.nc"))
+
+
+def test_integer_labels_a_scale_and_a_short_fit_survive_too(tmp_path):
+    rng = np.random.default_rng(1)
+    stack = stack_kernels(
+        np.array([random_covariance(rng, 3) for _ in range(2)]),
+        visible=[[1, 1, 0], [0, 1, 1]],
+        names=[10, 20],
+        objects=[5, 3, 4],
+    )
+    prior = WishartPrior(0.3, random_covariance(rng, 3))
+    short = fit(stack, prior=prior, tol=0, max_iter=1)
+    short.save(tmp_path / "short.nc")
+    again = load_result(str(tmp_path / "short.nc"))
+    same(short, again)
+    assert again.completed["object"].dtype == np.int64
+    continued = fit(again.observed, prior=again.prior, initial=again.model)
+    assert continued.converged
+
+
+def test_a_loaded_result_starts_a_fit(result, tmp_path):
+    result.save(tmp_path / "result.nc")
+    again = load_result(tmp_path / "result.nc")
+    warm = fit(again.observed, degrees_of_freedom=again.degrees_of_freedom, initial=again.model)
+    assert warm.n_iter < result.n_iter
+    assert isinstance(again.model, GaussianModel)
+
+
+def test_saving_replaces_a_file_only_when_it_is_whole(result, tmp_path, monkeypatch):
+    path = tmp_path / "result.nc"
+    path.write_bytes(b"old")
+
+    def breaks(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(xr.DataTree, "to_netcdf", breaks)
+    with pytest.raises(OSError, match="disk full"):
+        result.save(path)
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["result.nc"]
+
+
+def test_files_that_are_no_results_are_refused(tmp_path):
+    (tmp_path / "text.nc").write_text("no netCDF")
+    with pytest.raises(MKMCError, match=r"text\.nc: not a netCDF file"):
+        load_result(tmp_path / "text.nc")
+    xr.Dataset({"a": 1}).to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    with pytest.raises(MKMCError, match=r"other\.nc: not a result"):
+        load_result(tmp_path / "other.nc")
+    with pytest.raises(FileNotFoundError, match=r"none\.nc"):
+        load_result(tmp_path / "none.nc")
+
+
+def test_the_datatree_follows_arvizs_schema(result):
+    tree = result.to_datatree()
+    assert set(tree.children) == {
+        "observed_data",
+        "constant_data",
+        "sample_stats",
+        "point_estimate",
+    }
+    assert tree.attrs["inference_library"] == "mkmc_prob"
+    assert bool(tree["constant_data/visible"].sum() == result.summary()["visible"].sum())
+
+
+def test_arviz_reads_the_trees_that_are_written(result, tmp_path):
+    """arviz-base takes the tree, arviz opens the file, on both generations of ArviZ."""
+    import arviz_base
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # arviz 0.23 announces arviz 1
+        import arviz
+
+    tree = arviz_base.convert_to_datatree(result.to_datatree())
+    assert "observed_data" in tree.children
+    result.save(tmp_path / "result.nc")
+    opened = arviz.from_netcdf(tmp_path / "result.nc")
+    level = opened["sample_stats"]["penalized_log_likelihood"]
+    np.testing.assert_array_equal(level, result.trace["penalized_log_likelihood"])
+
+
+def test_mkmc_beats_both_baselines_on_the_bundled_digits():
+    """Half of the pairs removed, strength 0.1: closer to the truth than zeros and means."""
+    from mkmc_prob import (
+        correlation_matrix_distance,
+        mean_impute,
+        relative_error,
+        zero_impute,
+    )
+
+    complete, _ = datasets.load_multiple_features(n_per_class=20)
+    incomplete = remove_objects(complete, 0.5, seed=0)
+    completions = [fit(incomplete).completed, mean_impute(incomplete), zero_impute(incomplete)]
+    distance = [float(correlation_matrix_distance(complete, c).mean()) for c in completions]
+    error = [float(relative_error(complete, c, incomplete).mean()) for c in completions]
+    assert distance[0] < min(distance[1:])
+    assert error[0] < min(error[1:])
