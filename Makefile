@@ -16,7 +16,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME
 
 run := "$(VENV)/bin/python"
-# With two pytest workers on two cores, more than one BLAS thread each only gets in the way.
+# Matrices of a few hundred rows gain little from a second BLAS thread, and two that wait for each
+# other stall where something else runs; two pytest workers on two cores need one each anyway.
 one_thread := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
@@ -31,7 +32,7 @@ help:  ## list the targets (the default)
 	@echo 'PYTHON=$(PYTHON) makes the environment VENV=$(VENV); both can be set: make test PYTHON=python3.13'
 
 demo: $(VENV)/.demo  ## complete the bundled digits kernels: a table, and pictures in demo-output/
-	$(run) examples/complete_digits.py --output demo-output
+	$(one_thread) $(run) examples/complete_digits.py --output demo-output
 
 test: $(VENV)/.test  ## run the whole test suite and the examples in the docstrings
 	$(one_thread) $(run) -m pytest --numprocesses auto --maxprocesses 4 --doctest-modules \

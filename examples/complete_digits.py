@@ -26,7 +26,9 @@ from mkmc_prob import (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=Path("demo-output"), help="where to write")
     parser.add_argument("--n-per-class", type=int, default=50, help="digits of each class")
     parser.add_argument("--ratio", type=float, default=0.5, help="share of the pairs removed")
@@ -66,7 +68,7 @@ def main() -> None:
 
     print(f"\n{first}\n\n{first.summary().round(3).to_string()}\n")
     table = pd.DataFrame(rows).T
-    columns = {name: "{:.4f}".format for name in table.columns[:2]}
+    columns = dict.fromkeys(table.columns[:2], "{:.4f}".format)
     columns |= {name: lambda v: "" if pd.isna(v) else f"{v:g}" for name in table.columns[2:]}
     print(table.to_string(formatters=columns))
 

@@ -4,6 +4,7 @@ Enters: an `EM` and a starting model. Leaves: the last model, the one before it,
 the likelihood. The loop knows nothing of labels, groups or files; `fit` is the door to it.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,6 +16,11 @@ from tqdm.auto import tqdm
 from .em import EM, ExpectedStatistics
 from .errors import ConvergenceWarning, MonotonicityError
 from .model import GaussianModel
+
+#: How far back the increments are compared with today's, as a share of the steps taken.
+LOOK_BACK = (0.9, 0.5)
+#: The most by which slower rates, not seen yet, may enlarge the gain still to come.
+LARGEST_MIXTURE = 3.0
 
 
 class Record(NamedTuple):
@@ -42,10 +48,12 @@ class Ascent(NamedTuple):
 def estimated_gain(trace: Sequence[float]) -> float:
     """Estimate how much the log-likelihood would still rise, in nats, from its trace so far.
 
-    Near the end EM's increments shrink geometrically, by r^2 a step with r the worst fraction of
-    missing information. With D the rise over the last w steps and D' over the w before them the
-    ratio is q = D / D', and D q / (1 - q) is still to come (Aitken's extrapolation). The window
-    w, a tenth of the steps taken, follows the slowest component and averages over rounding.
+    Were there one rate, EM's increments would shrink by the same factor q every w steps, and of
+    the rise D over the last w steps D q / (1 - q) would still be to come (Aitken). But they are a
+    mixture of rates, whose slower parts show later: locally the increments shrink like t^-p in
+    the number t of steps, and p / (p - 1) times as much is to come. q and p are read off the rise
+    over a short window now and at 0.9 t and at 0.5 t; the larger estimate counts. The factor
+    p / (p - 1) is held to 3: right after a warm start t says nothing.
 
     Returns
     -------
@@ -55,20 +63,28 @@ def estimated_gain(trace: Sequence[float]) -> float:
 
     Examples
     --------
-    >>> estimated_gain([-1.0, -0.5, -0.25, -0.125])
-    0.125
+    >>> round(estimated_gain([-(0.5**t) for t in range(31)]) * 2**30, 1)
+    1.1
     """
     steps = len(trace) - 1
-    window = max(1, steps // 10)
+    window = max(1, steps // 20)
     if steps < 1:
-        return float("inf")
+        return math.inf
     recent = trace[-1] - trace[-1 - window]
     if recent <= 0:
         return 0.0
-    if steps < 2 * window:
-        return float("inf")
-    earlier = trace[-1 - window] - trace[-1 - 2 * window]
-    return recent * recent / (earlier - recent) if earlier > recent else float("inf")
+    estimates = []
+    for share in LOOK_BACK:
+        then = min(int(steps * share), steps - 1)
+        earlier = trace[then] - trace[then - window] if then >= window else 0.0
+        if not earlier > recent:
+            return math.inf
+        shrinkage = math.log(earlier / recent)
+        factor = math.exp(-shrinkage * window / (steps - then))
+        power = shrinkage / math.log((steps - window / 2) / (then - window / 2))
+        mixture = min(power / (power - 1), LARGEST_MIXTURE) if power > 1 else LARGEST_MIXTURE
+        estimates.append(mixture * recent * factor / (1 - factor))
+    return max(estimates)
 
 
 def check_rise(iteration: int, before: Record, after: Record) -> None:
@@ -180,9 +196,7 @@ class Climb:
     def warn_if_unfinished(self, stacklevel: int) -> None:
         """Warn where the ascent was interrupted, or ended before its stopping rule was met."""
         to_come = self.records[-1].gain_to_come
-        rest = (
-            "an unknown gain was" if to_come == float("inf") else f"about {to_come:.3g} nats were"
-        )
+        rest = "an unknown gain was" if to_come == math.inf else f"about {to_come:.3g} nats were"
         if self.interrupted:
             message = f"interrupted after {self.n_iter} iterations; {rest} still to come."
         elif self.tol and not self.converged:

@@ -105,8 +105,8 @@ def fit(
     >>> result.converged
     True
     >>> result.completed.sel(kernel="Q2").values.round(2)
-    array([[1.4, 0.4],
-           [0.4, 1. ]])
+    array([[1.47, 0.39],
+           [0.39, 1.  ]])
     """
     prior = _one_prior(strength, prior)
     if method not in METHODS:

@@ -357,7 +357,7 @@ def _correction(block: Matrix, method: Method) -> Matrix:
     # Divide and conquer: the default driver (MRRR) is less exact for eigenvalues close to zero.
     values, vectors = scipy.linalg.eigh(block, driver="evd", check_finite=False)
     if method == "shift":
-        return -values[0] * np.eye(len(block))
+        return np.diag(np.full(len(block), -values[0]))
     below = values < 0.0
     half = vectors[:, below] * np.sqrt(-values[below])
     once = symmetrized(half @ half.T)  # the negative part of the block, its sign turned

@@ -14,10 +14,7 @@ def log_gaussian(second_moment: np.ndarray, covariance: np.ndarray) -> float:
 def kl(a: np.ndarray, b: np.ndarray) -> float:
     """The paper's KL(a, b) = (tr b^-1 a + logdet b - logdet a - l) / 2."""
     return 0.5 * (
-        np.trace(np.linalg.inv(b) @ a)
-        + np.linalg.slogdet(b)[1]
-        - np.linalg.slogdet(a)[1]
-        - len(a)
+        np.trace(np.linalg.inv(b) @ a) + np.linalg.slogdet(b)[1] - np.linalg.slogdet(a)[1] - len(a)
     )
 
 

@@ -1,4 +1,4 @@
-"""Random problems for the property tests: stacks with their features, priors, degrees of freedom."""
+"""Random problems for the property tests: stacks, features, priors, degrees of freedom."""
 
 from typing import NamedTuple
 

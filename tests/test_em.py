@@ -105,7 +105,9 @@ def test_the_entropy_is_scipys(problem, seed):
             hidden = ~seen
             precision = np.linalg.inv(model.matrix)[np.ix_(hidden, hidden)]
             covariance = np.linalg.inv(precision)
-            expected += nu * stats.multivariate_normal(cov=(covariance + covariance.T) / 2).entropy()
+            expected += (
+                nu * stats.multivariate_normal(cov=(covariance + covariance.T) / 2).entropy()
+            )
     assert em.entropy(em.e_step(model)) == pytest.approx(expected, **close)
 
 
@@ -259,16 +261,22 @@ def test_rounding_stays_within_its_bound(size, strength, seed):
     model = statistics.model
     with mpmath.workdps(50):
         exact = mpmath.matrix(model.matrix.tolist())
-        total = -mpmath.mpf(strength) / 2 * (
-            mpmath.log(mpmath.det(exact)) + sum((exact**-1)[i, i] for i in range(size))
+        total = (
+            -mpmath.mpf(strength)
+            / 2
+            * (mpmath.log(mpmath.det(exact)) + sum((exact**-1)[i, i] for i in range(size)))
         )
-        for kernel, seen in zip(stack.values, ~np.isnan(stack.values[:, range(size), range(size)]), strict=True):
+        for kernel, seen in zip(
+            stack.values, ~np.isnan(stack.values[:, range(size), range(size)]), strict=True
+        ):
             if seen.any():
                 block = mpmath.matrix(model.matrix[np.ix_(seen, seen)].tolist())
                 inverse = block**-1
                 moment = kernel[np.ix_(seen, seen)]
                 n = len(moment)
-                trace = sum(inverse[i, j] * mpmath.mpf(moment[j, i]) for i in range(n) for j in range(n))
+                trace = sum(
+                    inverse[i, j] * mpmath.mpf(moment[j, i]) for i in range(n) for j in range(n)
+                )
                 total -= (n * mpmath.log(2 * mpmath.pi) + mpmath.log(mpmath.det(block)) + trace) / 2
         error = abs(float(total - mpmath.mpf(em.penalized_log_likelihood(model, statistics))))
     assert error <= em.rounding_bound(statistics)

@@ -117,17 +117,26 @@ def test_the_fit_is_the_maximum_scipy_finds():
 # The stopping rule
 
 
-@pytest.mark.parametrize("rate", [0.5, 0.9, 0.999])
-def test_the_gain_to_come_of_a_geometric_trace_is_exact(rate):
-    trace = [-(rate**t) for t in range(200)]
-    assert estimated_gain(trace) == pytest.approx(rate**199, rel=1e-6)
+@pytest.mark.parametrize("rate", [0.5, 0.9, 0.97])
+def test_the_gain_to_come_of_a_geometric_trace(rate):
+    """Exact but for p / (p - 1), p the number of e-foldings so far."""
+    trace = [-(rate**t) for t in range(301)]
+    folds = -300 * np.log(rate)
+    assert 1 <= estimated_gain(trace) / rate**300 < folds / (folds - 1) * 1.1
+
+
+@pytest.mark.parametrize("power", [1.5, 2.0, 3.0])
+def test_the_gain_to_come_of_a_trace_without_a_rate(power):
+    """Increments like t^-p, which Aitken's extrapolation alone underestimates by (p - 1) / p."""
+    trace = [-((t + 1.0) ** (1 - power)) for t in range(2000)]
+    assert estimated_gain(trace) == pytest.approx(-trace[-1], rel=0.1)
 
 
 def test_small_steps_are_not_convergence():
     """At a rate near 1 the last step is far below `tol`, the gain to come is not."""
     trace = [-(0.9999**t) for t in range(1000)]
     assert trace[-1] - trace[-2] < 1e-4
-    assert estimated_gain(trace) == pytest.approx(0.9999**999, rel=1e-3)
+    assert estimated_gain(trace) > 0.9
 
 
 def test_the_gain_to_come_before_anything_is_known():
@@ -146,7 +155,7 @@ def test_tol_is_the_gain_still_to_come(strength, tol):
     assert result.converged
     missing = best - result.penalized_log_likelihood
     # The estimate follows the slowest component seen so far: right within a small factor.
-    assert missing < 4 * tol
+    assert missing < 3 * tol
 
 
 def test_tol_zero_takes_exactly_max_iter_steps_and_does_not_warn():
@@ -443,9 +452,9 @@ def test_other_arguments_are_checked():
         fit(small_stack(), strength=0.3, prior=WishartPrior(0.5))
     with pytest.raises(KernelError, match=r"Build one with stack_kernels"):
         fit({"a": np.eye(2)})
+    labels = [f"p{i}" for i in range(5)]
+    scale = pd.DataFrame(np.eye(5), index=labels, columns=labels)
     with pytest.raises(LabelError, match=r"prior scale: no row for object 'p5'"):
-        labels = [f"p{i}" for i in range(5)]
-        scale = pd.DataFrame(np.eye(5), index=labels, columns=labels)
         fit(small_stack(), prior=WishartPrior(1.0, scale))
 
 

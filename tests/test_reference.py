@@ -38,9 +38,7 @@ DIGITS = reference("digits.json")["cases"]
 def check(case, kernels, visible):
     complete = stack_kernels(np.array(kernels))
     stack = stack_kernels(np.array(kernels), visible=visible)
-    result = fit(
-        stack, strength=case["strength"], tol=0, max_iter=case["iterations"], method="em"
-    )
+    result = fit(stack, strength=case["strength"], tol=0, max_iter=case["iterations"], method="em")
     assert result.n_iter == case["iterations"]
     level = result.trace["penalized_log_likelihood"]
     for iteration, value in case["penalized_log_likelihood"].items():
