@@ -20,6 +20,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from .errors import KernelError, LabelError, MKMCError
+from .files import replace_file
 from .io_text import ARRAY_SUFFIXES, read_kernel
 from .kernels import DIMS, check_stack, stack_kernels
 
@@ -155,8 +156,7 @@ def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
             f"{path.with_suffix('.nc').name!r}."
         )
     checked = _checked(stack)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        draft = Path(folder) / path.name
+    with replace_file(path) as draft:
         try:
             whole = checked.to_dataset()
             # In place of what an earlier file left in `encoding` (packed integers lose digits); NaN
@@ -173,7 +173,6 @@ def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
                 "coordinates text or numbers, without the names that netCDF keeps for itself "
                 "('units', 'dtype', 'coordinates')."
             ) from error
-        os.replace(draft, path)
 
 
 def _checked(stack: xr.DataArray) -> xr.DataArray:

@@ -6,7 +6,7 @@ and its mode, and the two distributions that the same formula can be read as.
 
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,7 @@ from .errors import KernelError, LabelError
 from .labels import Labels, name_some, positions
 from .linalg import Matrix, cholesky, inverse, log_determinant
 from .matrices import labelled, square_matrix
-
-if TYPE_CHECKING:
-    from .model import GaussianModel
+from .model import GaussianModel
 
 
 def positive_number(value: Any, what: str) -> float:
@@ -125,10 +123,8 @@ class WishartPrior:
             )
         return self._matrix[np.ix_(place, place)]
 
-    def log_density(self, model: "GaussianModel | xr.DataArray | ArrayLike") -> float:
+    def log_density(self, model: GaussianModel | xr.DataArray | ArrayLike) -> float:
         """Return -(lambda/2) (log det M + tr T M^-1), without the normalising constant."""
-        from .model import GaussianModel
-
         if not isinstance(model, GaussianModel):
             model = GaussianModel(model)
         if self.is_identity:

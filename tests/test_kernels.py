@@ -149,8 +149,8 @@ def test_pandas_na_and_masked_entries_are_missing():
     )
     assert visible_objects(stack_kernels({"a": na})).values.tolist() == [[True, False]]
     masked = np.ma.array([[1, 5], [5, 9]], mask=[[0, 1], [1, 1]])
-    for given in ({"a": masked}, [masked], np.ma.array([masked])):
-        assert visible_objects(stack_kernels(given)).values.tolist() == [[True, False]]
+    for form in ({"a": masked}, [masked], np.ma.array([masked])):
+        assert visible_objects(stack_kernels(form)).values.tolist() == [[True, False]]
 
 
 def test_a_kernel_that_sees_nothing_is_kept():
