@@ -35,8 +35,7 @@ demo: $(VENV)/.demo  ## complete the bundled digits kernels: a table, and pictur
 	$(one_thread) $(run) examples/complete_digits.py --output demo-output
 
 test: $(VENV)/.test  ## run the whole test suite and the examples in the docstrings
-	$(one_thread) $(run) -m pytest --numprocesses auto --maxprocesses 4 --doctest-modules \
-		mkmc_prob tests $(ARGS)
+	$(one_thread) $(run) -m pytest --numprocesses auto --maxprocesses 4 tests $(ARGS)
 
 lint: $(VENV)/.lint  ## check style, formatting and types
 	$(run) -m ruff check

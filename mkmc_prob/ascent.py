@@ -63,6 +63,7 @@ def estimated_gain(trace: Sequence[float]) -> float:
 
     Examples
     --------
+    >>> from mkmc_prob.ascent import estimated_gain
     >>> round(estimated_gain([-(0.5**t) for t in range(31)]) * 2**30, 1)
     1.1
     """

@@ -37,6 +37,7 @@ def zero_impute(stack: xr.DataArray) -> xr.DataArray:
     Examples
     --------
     >>> from mkmc_prob.kernels import stack_kernels
+    >>> from mkmc_prob import zero_impute
     >>> stack = stack_kernels([[[4.0, 2.0, 0.0], [2.0, 6.0, 0.0], [0.0, 0.0, 0.0]]],
     ...                       visible=[[1, 1, 0]])
     >>> zero_impute(stack).values
@@ -81,6 +82,7 @@ def mean_impute(stack: xr.DataArray) -> xr.DataArray:
     Examples
     --------
     >>> from mkmc_prob.kernels import stack_kernels
+    >>> from mkmc_prob import mean_impute
     >>> stack = stack_kernels([[[4.0, 2.0, 0.0], [2.0, 6.0, 0.0], [0.0, 0.0, 0.0]]],
     ...                       visible=[[1, 1, 0]])
     >>> mean_impute(stack).values

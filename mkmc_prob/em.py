@@ -56,6 +56,18 @@ class ExpectedStatistics:
         Per kernel nu_k E_q[log N(v_k | 0, M_vv)] in nats, 2 pi included.
     entropy : ndarray, shape (K,)
         Per kernel nu_k times the entropy of h_k given v_k under M, in nats.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import EM, WishartPrior, stack_kernels
+    >>> stack = stack_kernels(np.eye(2)[None], visible=[[1, 0]], objects=["a", "b"])
+    >>> em = EM(stack, WishartPrior(1.0))
+    >>> statistics = em.e_step(em.initial_model())
+    >>> round(statistics.sufficient_statistic.sel(object="b", object_bis="b").item(), 6)
+    0.5
+    >>> statistics.completed.sizes["kernel"]
+    1
     """
 
     def __init__(
@@ -112,6 +124,7 @@ class EM:
     --------
     >>> import numpy as np
     >>> from mkmc_prob import WishartPrior, stack_kernels
+    >>> from mkmc_prob import EM
     >>> kernels = np.array([[[2.0, 1.0], [1.0, 2.0]], [[1.0, 0.2], [0.2, 1.0]]])
     >>> em = EM(stack_kernels(kernels, visible=[[1, 1], [0, 1]]), WishartPrior(0.5))
     >>> model = em.initial_model()

@@ -37,6 +37,7 @@ def tied_groups(visible: xr.DataArray) -> list[list[Hashable]]:
     Examples
     --------
     >>> import xarray as xr
+    >>> from mkmc_prob.identifiability import tied_groups
     >>> seen = xr.DataArray([[1, 1, 0], [0, 0, 1]], dims=("kernel", "object"),
     ...                     coords={"kernel": ["a", "b"], "object": ["x", "y", "z"]})
     >>> tied_groups(seen.astype(bool))

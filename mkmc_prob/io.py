@@ -80,6 +80,10 @@ def read_stack(
 
     Examples
     --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> import tempfile
+    >>> from mkmc_prob.io import read_stack
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "kernels.npz"
     ...     np.savez(path, K=np.ones((3, 3, 2)), seen=[[1, 1, 0], [1, 1, 1]])
@@ -143,6 +147,11 @@ def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
 
     Examples
     --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> import tempfile
+    >>> from mkmc_prob import stack_kernels
+    >>> from mkmc_prob.io import read_stack, write_stack
     >>> stack = stack_kernels({"a": np.eye(2), "b": np.ones((2, 2))}, objects=["x", "y"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_stack(stack, Path(folder) / "stack.nc")

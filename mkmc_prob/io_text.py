@@ -74,6 +74,8 @@ def read_kernel(path: str | os.PathLike[str]) -> xr.DataArray:
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
+    >>> from mkmc_prob.io import read_kernel
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "expression.csv"
     ...     _ = path.write_text("id,x,007\nx,2,0.1\n007,0.1,NA\n")

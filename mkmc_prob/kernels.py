@@ -92,6 +92,7 @@ def stack_kernels(
     Examples
     --------
     >>> import pandas as pd
+    >>> from mkmc_prob import stack_kernels
     >>> a = pd.DataFrame([[2.0, 1.0], [1.0, 2.0]], index=["x", "y"], columns=["x", "y"])
     >>> b = pd.DataFrame([[1.0, 0.3], [0.3, 1.0]], index=["z", "y"], columns=["z", "y"])
     >>> stack = stack_kernels({"a": a, "b": b})
@@ -192,6 +193,7 @@ def visible_objects(stack: xr.DataArray) -> xr.DataArray:
     Examples
     --------
     >>> import numpy as np
+    >>> from mkmc_prob import stack_kernels, visible_objects
     >>> stack = stack_kernels(np.ones((1, 2, 2)), visible=[[1, 0]])
     >>> visible_objects(stack).values
     array([[ True, False]])

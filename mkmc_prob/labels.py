@@ -35,6 +35,7 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
 
     Examples
     --------
+    >>> from mkmc_prob.labels import as_labels
     >>> as_labels(["p1", "p2"], "objects")
     array(['p1', 'p2'], dtype='<U2')
     """

@@ -48,6 +48,7 @@ def correlation_matrix_distance(truth: xr.DataArray, estimate: xr.DataArray) -> 
     Examples
     --------
     >>> from mkmc_prob.kernels import stack_kernels
+    >>> from mkmc_prob import correlation_matrix_distance
     >>> truth = stack_kernels([[[1.0, 1.0], [1.0, 1.0]]])
     >>> correlation_matrix_distance(truth, stack_kernels([[[1.0, 0.0], [0.0, 0.0]]])).item()
     0.5
@@ -95,6 +96,7 @@ def relative_error(
     Examples
     --------
     >>> from mkmc_prob.kernels import stack_kernels
+    >>> from mkmc_prob import relative_error
     >>> truth = stack_kernels([[[1.0, 0.0], [0.0, 4.0]]])
     >>> estimate = stack_kernels([[[1.0, 0.0], [0.0, 3.0]]])
     >>> incomplete = stack_kernels(truth.values, visible=[[1, 0]])
@@ -157,6 +159,8 @@ def kl_divergence(a: Any, b: Any) -> float:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from mkmc_prob import kl_divergence
     >>> round(kl_divergence(2 * np.eye(2), np.eye(2)), 6)  # 1 - log 2
     0.306853
     >>> kl_divergence(np.ones((2, 2)), np.eye(2))

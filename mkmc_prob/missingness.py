@@ -55,6 +55,8 @@ def remove_objects(
     Examples
     --------
     >>> from mkmc_prob.kernels import stack_kernels, visible_objects
+    >>> import numpy as np
+    >>> from mkmc_prob import remove_objects
     >>> stack = stack_kernels([np.eye(5), np.eye(5)])
     >>> fewer = remove_objects(stack, 0.3, seed=1)
     >>> visible_objects(fewer).sum().item()

@@ -51,6 +51,7 @@ class GaussianModel:
     Examples
     --------
     >>> import numpy as np
+    >>> from mkmc_prob import GaussianModel
     >>> model = GaussianModel(np.array([[2.0, 1.0], [1.0, 2.0]]), objects=["a", "b"])
     >>> round(model.log_determinant, 4)
     1.0986

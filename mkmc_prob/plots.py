@@ -36,6 +36,14 @@ def plot_trace(trace: xr.Dataset, *, ax: Axes | None = None, **options: Any) -> 
     Returns
     -------
     Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import fit, plots, stack_kernels
+    >>> result = fit(stack_kernels(np.eye(2)[None]))
+    >>> plots.plot_trace(result.trace).get_ylabel()
+    'penalized log-likelihood (nats)'
     """
     if ax is None:
         _, ax = plt.subplots(layout="constrained")
@@ -76,6 +84,14 @@ def plot_kernels(
     Returns
     -------
     ndarray of Axes, shape (rows, kernels)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import fit, plots, stack_kernels
+    >>> stack = stack_kernels(np.stack([np.eye(3)] * 2), visible=[[1, 1, 0], [1, 1, 1]])
+    >>> plots.plot_kernels(stack, fit(stack).completed).shape
+    (2, 2)
     """
     stacks = [before] if after is None else [before, after]
     known = check_labels(before)[0].tolist()

@@ -65,6 +65,7 @@ def center(stack: xr.DataArray) -> xr.DataArray:
     --------
     >>> import numpy as np
     >>> from mkmc_prob.kernels import stack_kernels
+    >>> from mkmc_prob import center
     >>> center(stack_kernels(np.array([[[4.0, 2.0], [2.0, 4.0]]]))).values
     array([[[ 1., -1.],
             [-1.,  1.]]])
@@ -120,6 +121,7 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
     --------
     >>> import numpy as np
     >>> from mkmc_prob.kernels import stack_kernels
+    >>> from mkmc_prob import normalize
     >>> normalize(stack_kernels(np.array([[[4.0, 1.0], [1.0, 1.0]]]))).values
     array([[[1. , 0.5],
             [0.5, 1. ]]])
@@ -173,6 +175,7 @@ def check_definite(stack: xr.DataArray) -> None:
     --------
     >>> import numpy as np
     >>> from mkmc_prob.kernels import stack_kernels
+    >>> from mkmc_prob.preprocessing import check_definite
     >>> check_definite(stack_kernels(np.array([[[1.0, 2.0], [2.0, 1.0]]])))
     Traceback (most recent call last):
         ...
@@ -228,6 +231,7 @@ def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataA
     >>> import warnings
     >>> import numpy as np
     >>> from mkmc_prob.kernels import stack_kernels
+    >>> from mkmc_prob import repair_spectrum
     >>> stack = stack_kernels(np.array([[[1.0, 2.0], [2.0, 1.0]]]))
     >>> with warnings.catch_warnings(action="ignore"):
     ...     repaired = repair_spectrum(stack, method="shift")
@@ -284,6 +288,7 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
     --------
     >>> import numpy as np
     >>> from mkmc_prob.kernels import stack_kernels
+    >>> from mkmc_prob import describe
     >>> describe(stack_kernels(np.array([[[4.0, 1.0], [1.0, 2.0]]]))).T
     kernel          Q1
     visible        2.0

@@ -60,6 +60,7 @@ class WishartPrior:
     Examples
     --------
     >>> import numpy as np
+    >>> from mkmc_prob import WishartPrior
     >>> prior = WishartPrior(0.5)
     >>> float(prior.log_density(np.eye(3)))
     -0.75

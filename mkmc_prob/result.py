@@ -54,6 +54,22 @@ class MKMCResult:
         Whether the estimated gain to come fell to `tol`.
     interrupted : bool
         Whether Ctrl-C ended the fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import fit, stack_kernels
+    >>> kernels = np.array([[[2.0, 1.0], [1.0, 2.0]], [[1.0, 0.2], [0.2, 1.0]]])
+    >>> result = fit(stack_kernels(kernels, visible=[[1, 1], [0, 1]]), strength=0.5)
+    >>> result.summary()[["visible", "missing"]]
+            visible  missing
+    kernel
+    Q1            2        0
+    Q2            1        1
+    >>> result.completed.isnull().any().item()
+    False
+    >>> bool((result.trace["penalized_log_likelihood"].diff("iteration") > 0).all())
+    True
     """
 
     observed: xr.DataArray
@@ -202,6 +218,18 @@ def load_result(path: str | os.PathLike[str]) -> MKMCResult:
         Where the file is not such a result.
     FileNotFoundError
         Where there is no file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from mkmc_prob import fit, load_result, stack_kernels
+    >>> result = fit(stack_kernels(np.eye(2)[None]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result.save(f"{folder}/result.nc")
+    ...     again = load_result(f"{folder}/result.nc")
+    >>> again.completed.identical(result.completed)
+    True
     """
     path = Path(path)
     if not path.exists():

@@ -34,6 +34,13 @@ class MultipleFeatures(NamedTuple):
         A complete stack: dims ``("kernel", "object", "object_bis")``, one kernel a source.
     classes
         The digit, 0 to 9, that each object shows: integers over ``object``, labelled alike.
+
+    Examples
+    --------
+    >>> from mkmc_prob.datasets import load_multiple_features
+    >>> loaded = load_multiple_features(n_per_class=1, sources=["fac", "mor"])
+    >>> loaded.kernels.sizes["kernel"], loaded.classes.values.tolist()
+    (2, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
     """
 
     kernels: xr.DataArray
@@ -95,6 +102,7 @@ def load_multiple_features(
 
     Examples
     --------
+    >>> from mkmc_prob.datasets import load_multiple_features
     >>> digits = load_multiple_features(2, sources=["fou", "pix"])
     >>> digits.kernels.sizes
     Frozen({'kernel': 2, 'object': 20, 'object_bis': 20})
@@ -157,6 +165,7 @@ def multiple_features(source: str) -> pd.DataFrame:
 
     Examples
     --------
+    >>> from mkmc_prob.datasets import multiple_features
     >>> multiple_features("mor").loc["d0_000"].tolist()
     [1.0, 0.0, 0.0, 133.15, 1.3117, 1620.2]
     """
