@@ -7,7 +7,6 @@ pickled objects are never loaded.
 """
 
 import os
-import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

@@ -4,24 +4,24 @@ Enters: a trace or stacks. Leaves: the axes drawn on, so that a person can go on
 """
 
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from .errors import LabelError
 from .kernels import check_labels
 from .labels import as_labels, name_some
 
+if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
+    from matplotlib.axes import Axes
+
 #: Missing rows and columns: a grey that the colour map does not have.
 MISSING = "0.75"
 
 
-def plot_trace(trace: xr.Dataset, *, ax: Axes | None = None, **options: Any) -> Axes:
+def plot_trace(trace: xr.Dataset, *, ax: "Axes | None" = None, **options: Any) -> "Axes":
     """Draw the penalized log-likelihood against the iteration.
 
     Parameters
@@ -45,6 +45,8 @@ def plot_trace(trace: xr.Dataset, *, ax: Axes | None = None, **options: Any) -> 
     >>> plots.plot_trace(result.trace).get_ylabel()
     'penalized log-likelihood (nats)'
     """
+    import matplotlib.pyplot as plt
+
     if ax is None:
         _, ax = plt.subplots(layout="constrained")
     level = trace["penalized_log_likelihood"]
@@ -93,6 +95,9 @@ def plot_kernels(
     >>> plots.plot_kernels(stack, fit(stack).completed).shape
     (2, 2)
     """
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+
     stacks = [before] if after is None else [before, after]
     known = check_labels(before)[0].tolist()
     names = known if kernels is None else as_labels(kernels, "kernels").tolist()

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from .errors import KernelError, LabelError
 from .labels import Labels, name_some, positions
@@ -140,6 +139,8 @@ class WishartPrior:
 
     def precision_distribution(self, objects: Labels | int) -> Any:
         """Return the proper reading: P ~ Wishart(lambda + l + 1, (lambda T)^-1), frozen."""
+        from scipy import stats  # slow to import, and only the two distributions need it
+
         scale = self.strength * self.scale_matrix(objects)
         size = len(scale)
         return stats.wishart(
@@ -154,6 +155,8 @@ class WishartPrior:
         KernelError
             Where it is improper, that is unless lambda > 2 l.
         """
+        from scipy import stats
+
         scale = self.scale_matrix(objects)
         size = len(scale)
         if self.strength <= 2 * size:
