@@ -5,7 +5,6 @@ the likelihood. The loop knows nothing of labels, groups or files; `fit` is the 
 """
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from .em import EM, ExpectedStatistics
-from .errors import ConvergenceWarning, MonotonicityError
+from .errors import ConvergenceWarning, MonotonicityError, warn
 from .model import GaussianModel
 
 #: How far back the increments are compared with today's, as a share of the steps taken.
@@ -194,7 +193,7 @@ class Climb:
         """Whether the estimated gain to come fell to `tol`."""
         return self.state.converged
 
-    def warn_if_unfinished(self, stacklevel: int) -> None:
+    def warn_if_unfinished(self) -> None:
         """Warn where the ascent was interrupted, or ended before its stopping rule was met."""
         to_come = self.records[-1].gain_to_come
         rest = "an unknown gain was" if to_come == math.inf else f"about {to_come:.3g} nats were"
@@ -207,4 +206,4 @@ class Climb:
             )
         else:
             return
-        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel)
+        warn(message, ConvergenceWarning)

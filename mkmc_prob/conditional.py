@@ -6,6 +6,7 @@ moments that they give (the paper's E-step, Algorithm 1, lines 8 and 9).
 """
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -71,7 +72,12 @@ class ConditionalGaussian:
         self.hidden = hidden
 
     def __repr__(self) -> str:
-        return f"ConditionalGaussian({len(self.hidden)} hidden given {len(self.visible)} visible)"
+        regression = pd.DataFrame(self.regression, index=self.visible, columns=self.hidden)
+        covariance = pd.DataFrame(self.covariance, index=self.hidden, columns=self.hidden)
+        return (
+            f"ConditionalGaussian of {len(self.hidden)} hidden given {len(self.visible)} visible "
+            f"objects\nregression\n{regression}\ncovariance\n{covariance}"
+        )
 
     @classmethod
     def from_covariance(

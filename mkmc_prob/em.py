@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .conditional import LOG_2_PI
 from .errors import KernelError, LabelError
 from .kernels import check_stack, visible_objects
-from .labels import Labels
+from .labels import Labels, name_some
 from .linalg import Matrix
 from .matrices import labelled
 from .metrics import kl_divergence
@@ -85,7 +85,13 @@ class ExpectedStatistics:
         self.entropy = entropy
 
     def __repr__(self) -> str:
-        return f"ExpectedStatistics({len(self.log_likelihood)} kernels, at {self.model!r})"
+        table = pd.DataFrame(
+            {"log_likelihood": self.log_likelihood, "entropy": self.entropy}, index=self._em.names
+        )
+        return (
+            f"ExpectedStatistics of {len(table)} kernels\n{table}\n"
+            f"sum of second moments\n{self.sufficient_statistic.to_pandas()}"
+        )
 
     @property
     def sufficient_statistic(self) -> xr.DataArray:
@@ -203,7 +209,7 @@ class EM:
 
         M = (lambda T + S) / (lambda + N); the paper's (lambda I + sum_k Q(k)) / (lambda + K).
         """
-        return self._maximize(statistics.second_moment)
+        return self._maximize(self._taken(statistics).second_moment)
 
     def q_function(self, model: GaussianModel, statistics: ExpectedStatistics) -> float:
         """Return the Q-function at `model`: <S, G(M)> - A(M) + log p(M), in nats.
@@ -211,12 +217,14 @@ class EM:
         S are the expected statistics, G = -M^-1 / 2 and A the cumulant with N degrees of freedom;
         nothing is left out but the prior's constant.
         """
-        inner = -0.5 * float(np.vdot(self._own(model).precision, statistics.second_moment))
+        inner = -0.5 * float(
+            np.vdot(self._own(model).precision, self._taken(statistics).second_moment)
+        )
         return inner - model.cumulant(self.total_degrees_of_freedom) + self.prior.log_density(model)
 
     def entropy(self, statistics: ExpectedStatistics) -> float:
         """Return sum_k nu_k times the entropy of h_k given v_k where `statistics` were taken."""
-        return float(statistics.entropy.sum())
+        return float(self._taken(statistics).entropy.sum())
 
     def penalized_log_likelihood(
         self, model: GaussianModel, statistics: ExpectedStatistics | None = None
@@ -232,7 +240,7 @@ class EM:
         """
         if statistics is None:
             statistics = self.e_step(model)
-        elif statistics.model is not model:
+        elif self._taken(statistics).model is not model:
             raise KernelError("statistics: they were taken at another model. Leave them out.")
         return float(statistics.log_likelihood.sum()) + self.prior.log_density(model)
 
@@ -293,8 +301,19 @@ class EM:
         weight = self.prior.strength + self.total_degrees_of_freedom
         return GaussianModel.of((self.prior.strength * self._scale + moment) / weight, self.objects)
 
+    def _taken(self, statistics: ExpectedStatistics) -> ExpectedStatistics:
+        if not isinstance(statistics, ExpectedStatistics):
+            raise KernelError(
+                f"statistics: {type(statistics).__name__} found; pass what e_step(model) returns."
+            )
+        return statistics
+
     def _own(self, model: GaussianModel) -> GaussianModel:
         """Return `model` if it is over these objects in this order; raise otherwise."""
+        if not isinstance(model, GaussianModel):
+            raise KernelError(
+                f"model: {type(model).__name__} found; pass GaussianModel(matrix, objects=...)."
+            )
         if model.objects is not self.objects and not np.array_equal(model.objects, self.objects):
             raise LabelError(
                 "model: its objects are not those of the stack, in the same order. Build it with "
@@ -317,11 +336,13 @@ def degrees_per_kernel(given: Any, names: list[Hashable]) -> NDArray[np.float64]
         given = given.to_series()
     if isinstance(given, Mapping | pd.Series):
         table = dict(given.items())
-        odd = [name for name in (*names, *table) if name not in table or name not in names]
-        if odd:
+        without = [name for name in names if name not in table]
+        unknown = [name for name in table if name not in names]
+        if without:
+            raise LabelError(f"degrees_of_freedom: none for kernel {name_some(without)}. Add it.")
+        if unknown:
             raise LabelError(
-                f"degrees_of_freedom: kernel {odd[0]!r} occurs among the kernels or the degrees of "
-                "freedom only. Give one for each kernel."
+                f"degrees_of_freedom: there is no kernel {name_some(unknown)}. Leave it out."
             )
         given = [table[name] for name in names]
     elif np.ndim(given) == 0:

@@ -4,6 +4,9 @@ Nothing enters this room but messages. An error names the kernel, the object, th
 found and the remedy; a warning says what the result then means.
 """
 
+import sys
+import warnings
+
 
 class MKMCError(ValueError):
     """Base class of what is wrong with the data or the arguments handed in."""
@@ -35,3 +38,12 @@ class ConvergenceWarning(MKMCWarning):
 
 class IdentifiabilityWarning(MKMCWarning):
     """The data leave part of the result to the prior."""
+
+
+def warn(message: str, category: type[Warning] = MKMCWarning) -> None:
+    """Warn at the line outside this package that led here, however deep the call is."""
+    package = __name__.partition(".")[0]
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -110,7 +110,8 @@ def fit(
     """
     prior = _one_prior(strength, prior)
     if method not in METHODS:
-        raise KernelError(f"method: {method!r} found; one of {', '.join(METHODS)} is needed.")
+        known = " or ".join(map(repr, METHODS))
+        raise KernelError(f"method: {method!r} found; {known} is needed.")
     tol = _tolerance(tol)
     max_iter = _step_count(max_iter)
     stack = check_stack(stack)
@@ -119,13 +120,13 @@ def fit(
     nu = degrees_per_kernel(degrees_of_freedom, stack["kernel"].values.tolist())
     visible = visible_objects(stack)
     warn_of_scales(stack)
-    warn_of_what_is_not_identified(visible, stacklevel=3)
+    warn_of_what_is_not_identified(visible)
     aside = Unseen(prior, objects, ~np.any(visible.values, axis=0))
     em = EM(aside.restrict_stack(stack), aside.restrict_prior(), nu)
     start = em.initial_model() if initial is None else aside.restrict_model(initial)
     climb = Climb(em, start, tol=tol)
     climb.run(max_iter=max_iter, progress=progress)
-    climb.warn_if_unfinished(stacklevel=3)
+    climb.warn_if_unfinished()
     try:
         completed, model = _extended(climb, aside, stack)
     except KeyboardInterrupt:  # the ascent is done: a second Ctrl-C is needed to throw it away

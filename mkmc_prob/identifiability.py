@@ -4,7 +4,6 @@ Enters: a (kernel, object) visibility. Leaves: the objects that no kernel shows,
 show nothing, the groups of objects that no kernel ties together; and the warnings that name them.
 """
 
-import warnings
 from collections.abc import Hashable
 
 import numpy as np
@@ -12,7 +11,7 @@ import xarray as xr
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from .errors import IdentifiabilityWarning, KernelError
+from .errors import IdentifiabilityWarning, KernelError, warn
 from .labels import name_some
 
 
@@ -56,7 +55,7 @@ def tied_groups(visible: xr.DataArray) -> list[list[Hashable]]:
     return sorted(groups, key=len, reverse=True)
 
 
-def warn_of_what_is_not_identified(visible: xr.DataArray, *, stacklevel: int) -> None:
+def warn_of_what_is_not_identified(visible: xr.DataArray) -> None:
     """Warn of unseen objects, empty kernels and untied groups; raise where nothing is visible."""
     empty, unseen, groups = empty_kernels(visible), unseen_objects(visible), tied_groups(visible)
     if not groups:
@@ -83,4 +82,4 @@ def warn_of_what_is_not_identified(visible: xr.DataArray, *, stacklevel: int) ->
             f"{more}. Entries between groups come from the prior alone."
         )
     for message in messages:
-        warnings.warn(message, IdentifiabilityWarning, stacklevel=stacklevel)
+        warn(message, IdentifiabilityWarning)

@@ -89,7 +89,14 @@ class GaussianModel:
         self.objects = objects
 
     def __repr__(self) -> str:
-        return f"GaussianModel({len(self.objects)} objects)"
+        return f"GaussianModel of {len(self.objects)} objects, covariance\n{self._table()}"
+
+    def _repr_html_(self) -> str:
+        table = self._table().to_html(max_rows=10, max_cols=10)
+        return f"GaussianModel of {len(self.objects)} objects, covariance{table}"
+
+    def _table(self) -> pd.DataFrame:
+        return pd.DataFrame(self.matrix, index=self.objects, columns=self.objects)
 
     @property
     def covariance(self) -> xr.DataArray:

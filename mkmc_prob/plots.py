@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .errors import LabelError
 from .kernels import check_labels
-from .labels import as_labels, name_some
+from .labels import Labels, as_labels, name_some
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.axes import Axes
@@ -62,6 +62,7 @@ def plot_kernels(
     after: xr.DataArray | None = None,
     *,
     kernels: Iterable[Hashable] | None = None,
+    objects: Iterable[Hashable] | None = None,
     axes: NDArray[Any] | None = None,
     cmap: str = "viridis",
 ) -> NDArray[Any]:
@@ -78,6 +79,8 @@ def plot_kernels(
         The completed stack, drawn below; left out, there is one row.
     kernels
         Names of the kernels to draw; all if left out.
+    objects
+        Labels of the objects to draw, in their order (sorted by class, say); all if left out.
     axes
         Axes to draw on, shape (rows, kernels); new ones if left out.
     cmap
@@ -99,11 +102,9 @@ def plot_kernels(
     import matplotlib.pyplot as plt
 
     stacks = [before] if after is None else [before, after]
-    known = check_labels(before)[0].tolist()
-    names = known if kernels is None else as_labels(kernels, "kernels").tolist()
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise LabelError(f"kernels: the stack has no kernel {name_some(unknown)}.")
+    known, labels = check_labels(before)
+    names = _chosen(kernels, known, "kernel")
+    order = _chosen(objects, labels, "object")
     shape = (len(stacks), len(names))
     if axes is None:
         size = (2.2 * shape[1] + 0.4, 2.3 * shape[0] + 0.2)
@@ -113,12 +114,13 @@ def plot_kernels(
         raise LabelError(f"axes: shape {axes.shape} found, {shape} (rows, kernels) expected.")
     colours = mpl.colormaps[cmap].with_extremes(bad=MISSING)
     for column, name in enumerate(names):
-        seen = before.sel(kernel=name).values
+        seen = before.sel(kernel=name, object=order, object_bis=order).values
         seen = seen[np.isfinite(seen)]
         low, high = np.percentile(seen, [1, 99]) if seen.size else (0.0, 1.0)
         for row, stack in enumerate(stacks):
             ax = axes[row, column]
-            matrix = stack.sel(kernel=name).transpose("object", "object_bis")
+            matrix = stack.sel(kernel=name, object=order, object_bis=order)
+            matrix = matrix.transpose("object", "object_bis")
             image = ax.imshow(matrix, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
             ax.set_xticks([])
             ax.set_yticks([])
@@ -127,3 +129,14 @@ def plot_kernels(
     for row, word in enumerate(["before", "completed"][: len(stacks)]):
         axes[row, 0].set_ylabel(word)
     return axes
+
+
+def _chosen(wanted: Iterable[Hashable] | None, known: Labels, what: str) -> list[Any]:
+    """Return the labels that are wanted, all if None; raise where one is not known."""
+    if wanted is None:
+        return known.tolist()  # type: ignore[no-any-return]
+    chosen = as_labels(wanted, f"{what}s").tolist()
+    unknown = [label for label in chosen if label not in set(known.tolist())]
+    if unknown:
+        raise LabelError(f"{what}s: the stack has no {what} {name_some(unknown)}.")
+    return chosen  # type: ignore[no-any-return]

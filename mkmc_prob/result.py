@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LAYOUT = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MKMCResult:
     """The result of `fit`.
 
@@ -109,6 +109,11 @@ class MKMCResult:
     def _repr_html_(self) -> str:
         lines = "<br>".join(repr(self).splitlines())
         return f"<div>{lines}</div>{self.summary().to_html()}"
+
+    def identical(self, other: "MKMCResult") -> bool:
+        """Return whether `other` is the same result: every number, label and attribute."""
+        one, two = self.to_datatree(), other.to_datatree()
+        return one.identical(two)
 
     def summary(self) -> pd.DataFrame:
         """Return one row per kernel: what it shows, how likely that is, how well the model fits.
@@ -200,10 +205,17 @@ class MKMCResult:
         return tree
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result to netCDF, without loss; `load_result` reads it.
+        """Write the result to a netCDF file (suffix .nc), without loss; `load_result` reads it.
 
         An existing file is replaced when the new one is complete.
+
+        Raises
+        ------
+        MKMCError
+            Where the suffix is not ``.nc``.
         """
+        if Path(path).suffix.lower() != ".nc":
+            raise MKMCError(f"{path}: results are netCDF files, whose suffix is .nc. Add it.")
         tree = self.to_datatree()
         with replace_file(path) as temporary:
             tree.to_netcdf(temporary, engine="h5netcdf")
@@ -228,7 +240,7 @@ def load_result(path: str | os.PathLike[str]) -> MKMCResult:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     result.save(f"{folder}/result.nc")
     ...     again = load_result(f"{folder}/result.nc")
-    >>> again.completed.identical(result.completed)
+    >>> again.identical(result)
     True
     """
     path = Path(path)

@@ -295,6 +295,27 @@ def test_a_model_over_other_objects_is_refused():
         em.e_step(GaussianModel(np.eye(2), objects=["b", "a"]))
 
 
+def test_steps_say_what_they_take():
+    em = EM(stack_kernels(np.eye(2)[None]), WishartPrior(1.0))
+    model = em.initial_model()
+    with pytest.raises(KernelError, match=r"ndarray found; pass GaussianModel\("):
+        em.e_step(np.eye(2))
+    for step in (em.m_step, em.entropy, lambda given: em.q_function(model, given)):
+        with pytest.raises(KernelError, match=r"GaussianModel found; pass what e_step"):
+            step(model)
+
+
+def test_what_a_step_returns_shows_its_numbers():
+    stack = stack_kernels(np.eye(2)[None] * 3, visible=[[1, 0]], objects=["seen", "unseen"])
+    em = EM(stack, WishartPrior(1.0))
+    model = em.initial_model()
+    for shown in (repr(model), model._repr_html_()):
+        assert "seen" in shown
+        assert "2.0" in shown
+    assert "regression" in repr(model.condition(["seen"]))
+    assert "log_likelihood" in repr(em.e_step(model))
+
+
 def test_the_prior_must_be_a_prior():
     with pytest.raises(KernelError, match=r"pass WishartPrior"):
         EM(stack_kernels(np.eye(2)[None]), 0.1)
@@ -311,9 +332,9 @@ def test_degrees_of_freedom_by_kernel():
     stack = stack_kernels(np.stack([np.eye(2)] * 2), names=["a", "b"])
     for given_as in ({"b": 3, "a": 2}, [2, 3], np.array([2.0, 3.0])):
         assert EM(stack, WishartPrior(1.0), given_as).degrees_of_freedom.tolist() == [2.0, 3.0]
-    with pytest.raises(LabelError, match="'c'"):
+    with pytest.raises(LabelError, match="no kernel 'c'"):
         EM(stack, WishartPrior(1.0), {"a": 1, "b": 1, "c": 1})
-    with pytest.raises(LabelError, match="'b'"):
+    with pytest.raises(LabelError, match="none for kernel 'b'"):
         EM(stack, WishartPrior(1.0), {"a": 1})
     with pytest.raises(KernelError, match="3 numbers for 2 kernels"):
         EM(stack, WishartPrior(1.0), [1, 2, 3])

@@ -461,7 +461,7 @@ def test_numpy_numbers_are_numbers():
 
 
 def test_other_arguments_are_checked():
-    with pytest.raises(KernelError, match="method: 'newton'"):
+    with pytest.raises(KernelError, match=r"method: 'newton' found; 'em' is needed"):
         fit(small_stack(), method="newton")
     with pytest.raises(KernelError, match=r"prior: 0\.1 found"):
         fit(small_stack(), prior=0.1)

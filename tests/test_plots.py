@@ -57,6 +57,14 @@ def test_before_and_after_share_one_scale(result):
         assert column[0].images[0].get_clim() == column[1].images[0].get_clim()
 
 
+def test_objects_are_drawn_in_the_order_asked_for(result):
+    ax = plots.plot_kernels(result.completed, kernels=["Q1"], objects=[7, 0])[0, 0]
+    drawn = result.completed.sel(kernel="Q1", object=[7, 0], object_bis=[7, 0]).values
+    np.testing.assert_array_equal(ax.images[0].get_array(), drawn)
+    with pytest.raises(LabelError, match="no object 99"):
+        result.plot_kernels(objects=[99])
+
+
 def test_axes_are_taken_and_returned(result):
     _, ax = plt.subplots()
     assert plots.plot_trace(result.trace, ax=ax, color="C3") is ax

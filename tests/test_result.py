@@ -71,6 +71,7 @@ def test_a_result_says_what_it_is(result):
 
 
 def same(one, two):
+    assert one.identical(two)
     assert one.observed.identical(two.observed)
     assert one.completed.identical(two.completed)
     assert one.trace.identical(two.trace)
@@ -109,6 +110,18 @@ def test_integer_labels_a_scale_and_a_short_fit_survive_too(tmp_path):
     assert again.completed["object"].dtype == np.int64
     continued = fit(again.observed, prior=again.prior, initial=again.model)
     assert continued.converged
+
+
+def test_results_compare_by_identical(result):
+    other = fit(small_stack(), degrees_of_freedom=[1.0, 2.0, 0.5], strength=0.2)
+    assert result.identical(result)
+    assert not result.identical(other)
+    assert result != other
+
+
+def test_results_are_saved_as_nc(result, tmp_path):
+    with pytest.raises(MKMCError, match=r"result\.npz: results are netCDF files"):
+        result.save(tmp_path / "result.npz")
 
 
 def test_a_loaded_result_starts_a_fit(result, tmp_path):
