@@ -125,8 +125,8 @@ class Climb:
     def run(self, *, max_iter: int, progress: bool) -> None:
         """Take EM steps until the estimated gain to come is at most `tol` nats.
 
-        With `tol` 0 exactly `max_iter` steps are taken. KeyboardInterrupt ends the ascent where
-        it stands, after one step at least.
+        With `tol` 0 exactly `max_iter` steps are taken. KeyboardInterrupt goes through; the state
+        is then that after the last whole step, and `complete` makes it fit to be returned.
 
         Raises
         ------
@@ -135,17 +135,17 @@ class Climb:
         """
         total = None if self.tol else max_iter
         with tqdm(total=total, disable=not progress, desc="EM", unit=" steps") as bar:
-            try:
-                while self._state is None or (self.n_iter < max_iter and not self.converged):
-                    self._advance()
-                    last = self.records[-1]
-                    known = np.isfinite(last.gain_to_come)
-                    to_come = f", {last.gain_to_come:.1e} nats to come" if known else ""
-                    level = f"log-likelihood {last.penalized_log_likelihood:.4f}"
-                    bar.set_postfix_str(level + to_come, refresh=False)
-                    bar.update(self.n_iter - bar.n)
-            except KeyboardInterrupt:
-                self.interrupted = True
+            while self._state is None or (self.n_iter < max_iter and not self.converged):
+                self._advance()
+                last = self.records[-1]
+                known = np.isfinite(last.gain_to_come)
+                to_come = f", about {last.gain_to_come:.1e} nats to come" if known else ""
+                level = f"log-likelihood {last.penalized_log_likelihood:.4f}"
+                bar.set_postfix_str(level + to_come, refresh=False)
+                bar.update(self.n_iter - bar.n)
+
+    def complete(self) -> None:
+        """Take a first step where an interrupt came before it; drop what a broken step left."""
         while self._state is None or self._state.previous is None:
             self._advance()
         del self.records[self.n_iter + 1 :]

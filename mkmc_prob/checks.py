@@ -20,8 +20,10 @@ from .labels import Labels, as_labels, name_some, positions
 
 #: Asymmetry below this share of the kernel's largest entry is rounding and is averaged away.
 ASYMMETRY_TOLERANCE = 1e-8
-#: Beyond this size products of entries overflow.
+#: Beyond this size products of entries overflow, below its inverse they vanish.
 LARGEST_ENTRY = 1e150
+#: Strengths and degrees of freedom beyond this size, or below its inverse, do the same.
+LARGEST_WEIGHT = 1e100
 
 
 class LabelledMatrix(NamedTuple):
@@ -130,9 +132,51 @@ def check_rows_are_columns(rows: Labels, columns: Labels, what: str, *, remedy: 
     raise LabelError(f"{what}: row and column labels differ ({found}). {remedy}")
 
 
-def check_matrix(part: LabelledMatrix, eps: float) -> NDArray[np.float64]:
+def positive_number(value: Any, what: str) -> float:
+    """Return `value` as a float; raise KernelError unless it is a number > 0 of usable size."""
+    number = real_number(value)
+    if number is None or not 1 / LARGEST_WEIGHT <= number <= LARGEST_WEIGHT:
+        raise KernelError(
+            f"{what}: {value!r} found; a finite number > 0 is needed "
+            f"({1 / LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g})."
+        )
+    return number
+
+
+def real_number(value: Any) -> float | None:
+    """Return `value` as a float if it is one finite real number, else None."""
+    if isinstance(value, bool | np.bool_ | np.timedelta64) or not isinstance(value, numbers.Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if np.isfinite(number) else None
+
+
+def whole_number(value: Any, what: str, *, least: int) -> int:
+    """Return `value` as an int; raise KernelError unless it is a whole number >= `least`."""
+    number = None if real_number(value) is None else value
+    if not isinstance(number, numbers.Integral) or number < least:
+        raise KernelError(f"{what}: {value!r} found; a whole number >= {least} is needed.")
+    return int(number)
+
+
+def generator(seed: Any) -> np.random.Generator:
+    """Return NumPy's generator for `seed`; raise KernelError where it makes none of it."""
+    if seed is not None and not isinstance(seed, bool):
+        try:
+            return np.random.default_rng(seed)
+        except (TypeError, ValueError):
+            pass
+    raise KernelError(
+        f"seed: {seed!r} found; a whole number >= 0 or a numpy.random.Generator is needed."
+    )
+
+
+def check_matrix(part: LabelledMatrix, eps: float, what: str = "") -> NDArray[np.float64]:
     """Return one kernel as float64, exactly symmetric, NaN in the rows of missing objects."""
-    what = f"kernel {part.name!r}"
+    what = what or f"kernel {part.name!r}"
     if part.values.dtype.kind not in "biuf":
         is_complex = part.values.dtype.kind == "c"
         raise KernelError(
@@ -154,6 +198,11 @@ def check_matrix(part: LabelledMatrix, eps: float) -> NDArray[np.float64]:
         return values
     _check_entries(block, labels, what)
     largest = float(np.abs(block).max())
+    if 0 < largest < 1 / LARGEST_ENTRY:
+        raise KernelError(
+            f"{what}: its largest entry is {largest:.3g}; below {1 / LARGEST_ENTRY:g} products of "
+            "entries vanish. Rescale the kernel."
+        )
     _symmetrize(block, labels, what, max(ASYMMETRY_TOLERANCE, 16 * eps) * largest)
     diagonal = np.diagonal(block)
     worst = int(diagonal.argmin())

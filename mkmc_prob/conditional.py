@@ -10,6 +10,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from .checks import as_array, generator
 from .errors import KernelError
 from .labels import Labels
 from .linalg import (
@@ -139,12 +140,14 @@ class ConditionalGaussian:
 
     def sample(self, visible_values: Matrix, *, seed: int | np.random.Generator) -> xr.DataArray:
         """Draw h given each row of `visible_values`, shape (draws, n); returns (draw, object)."""
-        rng = np.random.default_rng(seed)
-        values = np.atleast_2d(np.asarray(visible_values, dtype=np.float64))
-        if values.shape[1] != len(self.visible):
+        rng = generator(seed)
+        values = np.atleast_2d(as_array(visible_values, "visible_values"))
+        if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+            raise KernelError("visible_values: not all are finite real numbers. Give such.")
+        if values.ndim != 2 or values.shape[1] != len(self.visible):
             raise KernelError(
-                f"visible_values: {values.shape[1]} columns for {len(self.visible)} visible "
-                "objects. Give one column each."
+                f"visible_values: shape {values.shape} found; one column for each of the "
+                f"{len(self.visible)} visible objects is needed."
             )
         factor = cholesky(self.covariance, "conditional covariance", self.hidden, TOO_SINGULAR)
         noise = rng.standard_normal((len(values), len(self.hidden)))

@@ -15,16 +15,17 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from .checks import positive_number
 from .conditional import LOG_2_PI
 from .errors import KernelError, LabelError
 from .kernels import check_stack, visible_objects
-from .labels import Labels, name_some
+from .labels import Labels, as_labels, name_some
 from .linalg import Matrix
 from .matrices import labelled
 from .metrics import kl_divergence
 from .model import GaussianModel
 from .preprocessing import check_definite
-from .prior import WishartPrior, positive_number
+from .prior import WishartPrior
 
 DegreesOfFreedom: TypeAlias = (
     "float | Sequence[float] | NDArray[np.float64] | Mapping[Hashable, float] | xr.DataArray"
@@ -78,7 +79,7 @@ class ExpectedStatistics:
         log_likelihood: NDArray[np.float64],
         entropy: NDArray[np.float64],
     ) -> None:
-        self._em = em
+        self.em = em
         self.model = model
         self.second_moment = second_moment
         self.log_likelihood = log_likelihood
@@ -86,7 +87,7 @@ class ExpectedStatistics:
 
     def __repr__(self) -> str:
         table = pd.DataFrame(
-            {"log_likelihood": self.log_likelihood, "entropy": self.entropy}, index=self._em.names
+            {"log_likelihood": self.log_likelihood, "entropy": self.entropy}, index=self.em.names
         )
         return (
             f"ExpectedStatistics of {len(table)} kernels\n{table}\n"
@@ -101,7 +102,7 @@ class ExpectedStatistics:
     @cached_property
     def completed(self) -> xr.DataArray:
         """The completed kernels E[x_k x_k'] as a stack: the paper's Q(k) after its E-step."""
-        return self._em.complete(self.model)
+        return self.em.complete(self.model)
 
 
 class EM:
@@ -279,23 +280,29 @@ class EM:
 
         With P = M^-1 and the variance inflation factors f_i = M_ii P_ii, the bound is
 
-            eps sqrt(l) (lambda + N + t / l) (sum_i sqrt(f_i))^2,  t = tr P (lambda T + S).
+            eps sqrt(l) (lambda + N + t / l) (sum_i sqrt(f_i))^2
+            + eps (sqrt(l) + K + 4) [(lambda + N) sum_i (|log d_i| + log 2 pi) + t],
 
-        A Cholesky factor is exact for M + E with |E_ij| <= g sqrt(M_ii M_jj); g grows like
-        sqrt(l) eps where roundings are independent (Higham and Mary 2019, SIAM J. Sci. Comput.
-        41, A2815). To first order E moves log det M by tr P E and tr P S by tr P S P E, and
-        |P_ij| <= sqrt(P_ii P_jj) bounds the sum over i, j of |P_ij| |E_ij|. Each of the lambda + N
-        log determinants carries one such error, and each trace t / l on average, which at a fixed
-        point is lambda + N.
+        t = tr P (lambda T + S), d_i the one of M_ii and 1 / P_ii that is farther from 1. The first
+        line is what the roundings of the factor do: a Cholesky factor is exact for M + E with
+        |E_ij| <= g sqrt(M_ii M_jj); g grows like sqrt(l) eps where roundings are independent
+        (Higham and Mary 2019, SIAM J. Sci. Comput. 41, A2815). To first order E moves log det M by
+        tr P E and tr P S by tr P S P E, and |P_ij| <= sqrt(P_ii P_jj) bounds the sum over i, j of
+        |P_ij| |E_ij|. Each of the lambda + N log determinants carries one such error, and each
+        trace t / l on average, which at a fixed point is lambda + N. The second line is what
+        adding up the terms of L does, by their sizes: the pivots lie between 1 / P_ii and M_ii.
         """
         model = statistics.model
-        inflation = np.sqrt(np.diagonal(model.matrix) * np.diagonal(model.precision))
+        variance, precision = np.diagonal(model.matrix), np.diagonal(model.precision)
+        inflation = np.sqrt(variance * precision).sum() ** 2
+        logs = np.maximum(np.abs(np.log(variance)), np.abs(np.log(precision))) + LOG_2_PI
         weight = self.prior.strength + self.total_degrees_of_freedom
         trace = np.vdot(model.precision, statistics.second_moment)
         trace += self.prior.strength * np.vdot(model.precision, self._scale)
-        eps = np.finfo(np.float64).eps
         size = len(self.objects)
-        return float(eps * np.sqrt(size) * (weight + trace / size) * inflation.sum() ** 2)
+        factor = np.sqrt(size) * (weight + trace / size) * inflation
+        terms = (np.sqrt(size) + len(self.sources) + 4) * (weight * logs.sum() + trace)
+        return float(np.finfo(np.float64).eps * (factor + terms))
 
     def _maximize(self, moment: Matrix) -> GaussianModel:
         weight = self.prior.strength + self.total_degrees_of_freedom
@@ -306,6 +313,8 @@ class EM:
             raise KernelError(
                 f"statistics: {type(statistics).__name__} found; pass what e_step(model) returns."
             )
+        if statistics.em is not self:
+            raise KernelError("statistics: another EM took them. Pass what e_step(model) returns.")
         return statistics
 
     def _own(self, model: GaussianModel) -> GaussianModel:
@@ -335,6 +344,7 @@ def degrees_per_kernel(given: Any, names: list[Hashable]) -> NDArray[np.float64]
     if isinstance(given, xr.DataArray) and given.ndim == 1:
         given = given.to_series()
     if isinstance(given, Mapping | pd.Series):
+        as_labels(given.keys(), "degrees_of_freedom, kernels")
         table = dict(given.items())
         without = [name for name in names if name not in table]
         unknown = [name for name in table if name not in names]
@@ -345,7 +355,9 @@ def degrees_per_kernel(given: Any, names: list[Hashable]) -> NDArray[np.float64]
                 f"degrees_of_freedom: there is no kernel {name_some(unknown)}. Leave it out."
             )
         given = [table[name] for name in names]
-    elif np.ndim(given) == 0:
+    elif not isinstance(given, Sequence | np.ndarray) or (
+        isinstance(given, np.ndarray) and given.ndim == 0
+    ):
         given = [given.item() if isinstance(given, np.ndarray | xr.DataArray) else given] * len(
             names
         )

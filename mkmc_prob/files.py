@@ -14,6 +14,10 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     An interrupted or failed write leaves an older file as it was.
     """
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {str(path.parent)!r}. Make it first.")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: is a folder. Name a file.")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         draft = Path(folder) / path.name
         yield draft

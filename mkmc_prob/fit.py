@@ -4,7 +4,6 @@ Enters: a stack and options. Leaves: an `MKMCResult`. The arguments are checked 
 no kernel shows are set aside before the ascent and filled in after it.
 """
 
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from .ascent import Climb
+from .checks import real_number, whole_number
 from .em import EM, DegreesOfFreedom, degrees_per_kernel
 from .errors import KernelError
 from .identifiability import warn_of_what_is_not_identified
@@ -109,11 +109,11 @@ def fit(
            [0.39, 1.  ]])
     """
     prior = _one_prior(strength, prior)
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         known = " or ".join(map(repr, METHODS))
         raise KernelError(f"method: {method!r} found; {known} is needed.")
     tol = _tolerance(tol)
-    max_iter = _step_count(max_iter)
+    max_iter = whole_number(max_iter, "max_iter", least=1)
     stack = check_stack(stack)
     objects = stack["object"].values
     prior = prior.restricted(objects, objects)  # a scale without labels gets the stack's
@@ -125,26 +125,37 @@ def fit(
     em = EM(aside.restrict_stack(stack), aside.restrict_prior(), nu)
     start = em.initial_model() if initial is None else aside.restrict_model(initial)
     climb = Climb(em, start, tol=tol)
-    climb.run(max_iter=max_iter, progress=progress)
-    climb.warn_if_unfinished()
     try:
-        completed, model = _extended(climb, aside, stack)
-    except KeyboardInterrupt:  # the ascent is done: a second Ctrl-C is needed to throw it away
-        completed, model = _extended(climb, aside, stack)
-    return MKMCResult(
+        climb.run(max_iter=max_iter, progress=progress)
+        return _result(climb, aside, stack, method)
+    except KeyboardInterrupt:  # what there is is kept: only a second Ctrl-C throws it away
+        climb.interrupted = True
+        return _result(climb, aside, stack, method)
+
+
+def _result(climb: Climb, aside: Unseen, stack: xr.DataArray, method: str) -> MKMCResult:
+    """Return the result of an ascent over the seen objects, for all objects."""
+    climb.complete()
+    completed, model = _extended(climb, aside, stack)
+    result = MKMCResult(
         observed=stack,
         completed=completed,
         model=model,
         trace=_trace(climb, aside),
-        prior=prior,
+        prior=aside.prior,
         degrees_of_freedom=xr.DataArray(
-            nu, dims="kernel", coords={"kernel": stack["kernel"].values}, name="degrees_of_freedom"
+            climb.em.degrees_of_freedom,
+            dims="kernel",
+            coords={"kernel": stack["kernel"].values},
+            name="degrees_of_freedom",
         ),
         method=method,
-        tol=tol,
+        tol=climb.tol,
         converged=climb.converged,
         interrupted=climb.interrupted,
     )
+    climb.warn_if_unfinished()
+    return result
 
 
 def _extended(
@@ -205,12 +216,12 @@ def _trace(climb: Climb, aside: Unseen) -> xr.Dataset:
     return trace
 
 
-def _one_prior(strength: float, prior: WishartPrior | None) -> WishartPrior:
+def _one_prior(strength: Any, prior: WishartPrior | None) -> WishartPrior:
     if prior is None:
         return WishartPrior(strength)
     if not isinstance(prior, WishartPrior):
         raise KernelError(f"prior: {prior!r} found; pass WishartPrior(strength, scale).")
-    if strength not in (DEFAULT_STRENGTH, prior.strength):
+    if real_number(strength) not in (DEFAULT_STRENGTH, prior.strength):
         raise KernelError(
             f"strength: {strength!r} found beside a prior of strength {prior.strength:g}. Give one "
             "of the two."
@@ -219,12 +230,7 @@ def _one_prior(strength: float, prior: WishartPrior | None) -> WishartPrior:
 
 
 def _tolerance(tol: Any) -> float:
-    if isinstance(tol, bool) or not isinstance(tol, Real) or not 0 <= float(tol) < np.inf:
+    number = real_number(tol)
+    if number is None or number < 0:
         raise KernelError(f"tol: {tol!r} found; a finite number of nats >= 0 is needed.")
-    return float(tol)
-
-
-def _step_count(max_iter: Any) -> int:
-    if isinstance(max_iter, bool) or not isinstance(max_iter, Integral) or max_iter < 1:
-        raise KernelError(f"max_iter: {max_iter!r} found; a whole number >= 1 is needed.")
-    return int(max_iter)
+    return number

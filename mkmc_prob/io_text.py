@@ -1,9 +1,9 @@
-"""One kernel matrix from a text file.
+"""One kernel matrix from a file: of text, or of one NumPy array.
 
-Enters: a file of tab-, comma- or blank-separated numbers, plain or gzipped, with or without labels.
-Leaves: one labelled square matrix, its labels exactly the text in the file; or an error that names
-the file, the row, the column and what stands there. Whether the matrix is a kernel (symmetric,
-objects missing as a whole) is looked at where matrices become a stack.
+Enters: a file of tab-, comma- or blank-separated numbers, plain or gzipped, with or without labels;
+or a ``.npy`` file. Leaves: one square matrix, its labels exactly the text in the file; or an error
+that names the file, the row, the column and what stands there. Whether the matrix is a kernel
+(symmetric, objects missing as a whole) is looked at where matrices become a stack.
 """
 
 import csv
@@ -16,43 +16,48 @@ import zlib
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from .checks import check_rows_are_columns
-from .errors import KernelError, LabelError
+from .errors import KernelError, LabelError, MKMCError
+from .io_arrays import ARRAY_SUFFIXES, read_npy
 from .labels import Labels, as_labels, positions
 
-#: Files that hold arrays: `read_stack` reads them.
-ARRAY_SUFFIXES = (".npz", ".mat", ".nc")
+#: How a line of comment above the matrix begins; a corner cell "#id" does not.
+COMMENT = re.compile(r"#[# ]|#\s*$")
 
 Row = tuple[int, list[str]]  # the number of its line, its cells
 
 
 def read_kernel(path: str | os.PathLike[str]) -> xr.DataArray:
-    r"""Read one square matrix from a text file.
+    r"""Read one square matrix from a text file, or from a ``.npy`` file.
 
     Parameters
     ----------
     path
         A text file in UTF-8, plain or gzipped. The cells are separated by tabs if there are any in
         the first two lines (outside quotes), or else by commas, or else by blanks. ``NA``, ``NaN``
-        and an empty cell stand for what is missing.
+        and an empty cell stand for what is missing. Lines above the matrix that begin with ``# ``
+        or ``##`` are comments. Or a ``.npy`` file of one array (n, n).
 
     Returns
     -------
     xarray.DataArray
         Shape (n, n), dims ``("object", "object_bis")``, float64 (every number the double nearest
-        to its text), columns in the order of the rows. Labels are text exactly as written, without
-        the quotes: an object may be called ``NA`` or ``007``. An unlabelled matrix gets 0 to
-        n - 1, as `stack_kernels` gives them to plain arrays.
+        to its text; the numbers of a ``.npy`` file stay of their type), columns in the order of
+        the rows. Labels are text exactly as written, without the quotes: an object may be called
+        ``NA`` or ``007``. An unlabelled matrix has no coordinates: to `stack_kernels` it is a
+        plain array, whose objects ``objects=`` names.
 
     Raises
     ------
     KernelError
-        Where the file is not text, the matrix is not square or a cell is not a number.
+        Where the file is not text, its cells are separated by semicolons, the matrix is not square
+        or a cell is not a number.
     LabelError
         Where a label is empty or repeated, or where rows and columns have different labels.
     FileNotFoundError
@@ -87,11 +92,32 @@ def read_kernel(path: str | os.PathLike[str]) -> xr.DataArray:
            [0.1, nan]])
     """
     path = Path(path)
+    if path.suffix.lower() == ".npy":
+        values = read_npy(path)
+        if values.ndim != 2 or values.shape[0] != values.shape[1]:
+            raise KernelError(
+                f"{path}: shape {values.shape} is not a square matrix. read_stack reads arrays of "
+                "shape (K, n, n) or (n, n, K)."
+            )
+        return _kernel(None, values)
     if path.suffix.lower() in ARRAY_SUFFIXES:
         raise KernelError(
-            f"{path}: read_kernel reads text; read_stack reads {path.suffix.lower()} files."
+            f"{path}: read_kernel reads text and .npy; read_stack reads {path.suffix.lower()}."
         )
-    return _parse(_decode(path.read_bytes(), str(path)), str(path))
+    text = _decode(path.read_bytes(), str(path))
+    try:
+        return _parse(text, str(path))
+    except MKMCError as error:
+        if _has_semicolons(text):
+            raise KernelError(
+                f"{path}: the cells are separated by semicolons. Save it with tabs or commas "
+                "between the cells, and a decimal point (R: write.csv, not write.csv2)."
+            ) from error
+        if text.startswith("#"):
+            raise type(error)(
+                f"{error} (The file begins with #. A comment begins with '# ', a hash and a blank.)"
+            ) from error
+        raise
 
 
 def _decode(raw: bytes, where: str) -> str:
@@ -110,11 +136,33 @@ def _decode(raw: bytes, where: str) -> str:
         ) from error
 
 
+def _lines(text: str) -> list[str]:
+    """Return the lines of `text`, empty ones in place of the comments above the matrix."""
+    lines = list(io.StringIO(text, newline=""))
+    for i, line in enumerate(lines):
+        if COMMENT.match(line):
+            lines[i] = "\n"
+        elif line.strip():
+            break
+    return lines
+
+
+def _unquoted(lines: list[str], count: int) -> str:
+    """Return the first lines that are not blank, without what stands in quotes."""
+    start = islice((line for line in lines if line.strip()), count)
+    return re.sub('"[^"]*"', "", "".join(start))
+
+
+def _has_semicolons(text: str) -> bool:
+    """Return whether, decimal commas aside, only semicolons can separate the first row's cells."""
+    first = _unquoted(_lines(text), 1)
+    return ";" in first and not re.search("[\t,]", re.sub(r"\d,\d", "", first))
+
+
 def _rows(text: str, where: str) -> Iterator[Row]:
     """Split `text` into rows of cells, quotes removed, blank lines left out."""
-    lines: Iterator[str] = io.StringIO(text, newline="")
-    start = islice((line for line in io.StringIO(text) if line.strip()), 2)
-    unquoted = re.sub('"[^"]*"', "", "".join(start))
+    lines = _lines(text)
+    unquoted = _unquoted(lines, 2)
     if "\t" in unquoted or "," in unquoted:
         reader = csv.reader(lines, delimiter="\t" if "\t" in unquoted else ",", strict=True)
     else:
@@ -158,13 +206,13 @@ def _parse(text: str, where: str) -> xr.DataArray:
     labelled = short or not _is_data(first)
     if not labelled:
         values = _entries(chain(start, rows), range(len(first)), None, where)
-        return _kernel(np.arange(len(values)), values)
+        return _kernel(None, values)
     columns = first if short else first[1:]
     names: list[str] = []
     values = _entries(chain(start[1:], rows), columns, names, where)
     counted = range(len(names))
     if columns == [f"V{i + 1}" for i in counted] and names == [str(i + 1) for i in counted]:
-        return _kernel(np.arange(len(values)), values)  # R's names for what has none
+        return _kernel(None, values)  # R's names for what has none
     for kind, labels in ("row", names), ("column", columns):
         if not all(label.strip() for label in labels):
             raise LabelError(f"{where}: there is a {kind} without a label. Label it, or remove it.")
@@ -204,6 +252,12 @@ def _entries(
                 f"{where}: row {row!r}, column {columns[odd]!r} (line {line}): {cells[odd]!r} is "
                 "not a number. Write numbers with a decimal point, and NA for what is missing."
             ) from error
+    if len(values) == len(columns) + 1:
+        raise KernelError(
+            f"{where}: {len(values)} rows and {len(columns)} columns (the first row and the first "
+            "column may be labels) are not a square matrix. The row labels seem to be absent: save "
+            "with them (pandas: to_csv without index=False; R: row.names=TRUE)."
+        )
     if len(values) != len(columns) or not values:
         raise KernelError(
             f"{where}: {len(values)} rows and {len(columns)} columns are not a square matrix. Give "
@@ -220,10 +274,6 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _kernel(objects: Labels, values: NDArray[np.float64]) -> xr.DataArray:
-    return xr.DataArray(
-        values,
-        dims=("object", "object_bis"),
-        coords={"object": objects, "object_bis": objects},
-        name="kernel",
-    )
+def _kernel(objects: Labels | None, values: NDArray[Any]) -> xr.DataArray:
+    kernel = xr.DataArray(values, dims=("object", "object_bis"), name="kernel")
+    return kernel if objects is None else kernel.assign_coords(object=objects, object_bis=objects)

@@ -5,7 +5,6 @@ Enters: K square matrices over (subsets of) the same objects, labelled or plain.
 rows and columns of NaN where an object is missing. Every other room takes such a stack.
 """
 
-import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ from .checks import (
     visibility_table,
     visible_row,
 )
-from .errors import KernelError, LabelError, MKMCWarning
+from .errors import KernelError, LabelError, warn
 from .labels import Labels, as_labels, name_some, positions, union
 
 DIMS = ("kernel", "object", "object_bis")
@@ -147,11 +146,6 @@ def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
     KernelError, LabelError
         As `stack_kernels` does.
     """
-    if not isinstance(stack, xr.DataArray):
-        raise KernelError(
-            f"{what}: a labelled stack (xarray.DataArray) is expected, not "
-            f"{type(stack).__name__}. Build one with stack_kernels(...)."
-        )
     names, objects = check_labels(stack, what=what)
     stack = stack.transpose(*DIMS)
     eps = _input_eps(stack)
@@ -168,6 +162,11 @@ def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
 
 def check_labels(stack: xr.DataArray, *, what: str = "stack") -> tuple[Labels, Labels]:
     """Return the labels of the kernels and of the objects of `stack`, checked."""
+    if not isinstance(stack, xr.DataArray):
+        raise KernelError(
+            f"{what}: a labelled stack (xarray.DataArray) is expected, not "
+            f"{type(stack).__name__}. Build one with stack_kernels(...)."
+        )
     if set(stack.dims) != set(DIMS):
         raise LabelError(
             f"{what}: dims {tuple(stack.dims)} found, {DIMS} expected. Build it with "
@@ -198,12 +197,13 @@ def visible_objects(stack: xr.DataArray) -> xr.DataArray:
     >>> visible_objects(stack).values
     array([[ True, False]])
     """
+    names, objects = check_labels(stack)
     stack = stack.transpose(*DIMS)
     seen = ~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2))
     return xr.DataArray(
         seen,
         dims=DIMS[:2],
-        coords={dim: stack.indexes[dim] for dim in DIMS[:2]},
+        coords={"kernel": names, "object": objects},
         name="visible",
     )
 
@@ -222,13 +222,11 @@ def warn_of_scales(stack: xr.DataArray) -> None:
         return
     largest, smallest = max(scale, key=scale.__getitem__), min(scale, key=scale.__getitem__)
     if scale[largest] > SCALE_FACTOR * max(scale[smallest], 0.0):
-        warnings.warn(
+        warn(
             f"the kernels' scales differ by more than a factor of {SCALE_FACTOR:g}: the mean "
             f"diagonal of {largest!r} is {scale[largest]:.3g}, of {smallest!r} "
             f"{scale[smallest]:.3g}. The model follows the largest; normalize(stack) puts them "
-            "on one scale.",
-            MKMCWarning,
-            stacklevel=3,
+            "on one scale."
         )
 
 
@@ -383,5 +381,11 @@ def _input_eps(stack: xr.DataArray) -> NDArray[np.float64]:
     """Return the machine epsilon each kernel of `stack` came with, or that of its dtype if more."""
     eps = np.full(stack.sizes["kernel"], eps_of(stack.dtype))
     if "rounding" in stack.coords and stack["rounding"].dims == ("kernel",):
-        eps = np.fmax(eps, stack["rounding"].values)  # fmax: NaN where a kernel was added by hand
+        own = stack["rounding"].values
+        if own.dtype.kind not in "fiu" or not (np.isnan(own) | ((own >= 0) & (own <= 1))).all():
+            raise KernelError(
+                f"stack: its coordinate 'rounding' is {own.tolist()}; a machine epsilon between 0 "
+                "and 1 for each kernel is expected. Drop it, or set it right."
+            )
+        eps = np.fmax(eps, own)  # fmax: NaN where a kernel was added by hand
     return eps

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .checks import eps_of
 from .errors import IndefiniteKernelError, KernelError, LabelError
 from .kernels import check_stack, visible_objects
 from .labels import Labels, name_some, positions
 from .linalg import Matrix, cholesky, half_solve
-from .matrices import square_matrix
+from .matrices import rounding_of, square_matrix
 
 
 def correlation_matrix_distance(truth: xr.DataArray, estimate: xr.DataArray) -> xr.DataArray:
@@ -181,7 +180,7 @@ def kl_divergence(a: Any, b: Any) -> float:
         raise KernelError(f"kl_divergence: a has {len(a)} objects, b has {len(b)}.")
     # Both are looked at before either answer: an indefinite matrix has no divergence at all.
     singular = [
-        _is_singular(matrix, eps_of(np.asarray(given).dtype), name)
+        _is_singular(matrix, rounding_of(given), name)
         for matrix, given, name in ((a, given_a, "a"), (b, given_b, "b"))
     ]
     if any(singular):

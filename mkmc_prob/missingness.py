@@ -4,11 +4,10 @@ Enters: a labelled stack, a ratio and a seed. Leaves: the same stack with whole 
 NaN. Here is decided only what is hidden; how well it is recovered is the metrics' business.
 """
 
-import math
-
 import numpy as np
 import xarray as xr
 
+from .checks import generator, real_number
 from .errors import MKMCError
 from .kernels import check_stack, visible_objects
 
@@ -62,12 +61,11 @@ def remove_objects(
     >>> visible_objects(fewer).sum().item()
     7
     """
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float | np.integer | np.floating):
-        raise MKMCError(f"ratio: {ratio!r} is not a number. Pass one from 0 up to, not with, 1.")
-    share = float(ratio)
-    if not (math.isfinite(share) and 0 <= share < 1):
+    share = real_number(ratio)
+    if share is None or not 0 <= share < 1:
         raise MKMCError(
-            f"ratio: {share:g} is not in [0, 1). It is the share of the visible rows to remove."
+            f"ratio: {ratio!r} is not a number in [0, 1). It is the share of the visible rows to "
+            "remove."
         )
     if seed is None:
         raise MKMCError(
@@ -75,7 +73,7 @@ def remove_objects(
             "integer."
         )
     removed = check_stack(stack)  # a copy
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     kernels, objects = np.nonzero(visible_objects(removed).values)
     order = rng.permutation(len(objects))
     kernels, objects = kernels[order], objects[order]

@@ -13,8 +13,9 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from .checks import LARGEST_ENTRY, as_array, generator, positive_number, whole_number
 from .conditional import LOG_2_PI, TOO_SINGULAR, ConditionalGaussian
-from .errors import KernelError, LabelError
+from .errors import IndefiniteKernelError, KernelError, LabelError
 from .labels import Labels, as_labels, name_some, positions
 from .linalg import Matrix, cholesky, inverse, log_determinant, solve
 from .matrices import labelled, square_matrix
@@ -106,6 +107,13 @@ class GaussianModel:
     @cached_property
     def cholesky(self) -> Matrix:
         """The lower triangular L with L L' = M."""
+        variance = np.diagonal(self.matrix)
+        tiny = np.flatnonzero(np.abs(variance) < 1 / LARGEST_ENTRY)
+        if len(tiny):
+            raise IndefiniteKernelError(
+                f"model matrix: the variance of object {self.objects.tolist()[tiny[0]]!r} is "
+                f"{variance[tiny[0]]:.3g}, too small to compute with. {TOO_SINGULAR}"
+            )
         return cholesky(self.matrix, "model matrix", self.objects, TOO_SINGULAR)
 
     @cached_property
@@ -126,6 +134,7 @@ class GaussianModel:
     def cumulant(self, degrees_of_freedom: float = 1.0) -> float:
         """Return A(M) = (N/2) log det M + (N l / 2) log 2 pi, N the total degrees of freedom."""
         size = len(self.objects)
+        degrees_of_freedom = positive_number(degrees_of_freedom, "degrees_of_freedom")
         return 0.5 * degrees_of_freedom * (self.log_determinant + size * LOG_2_PI)
 
     def log_likelihood(self, second_moment: xr.DataArray | pd.DataFrame | ArrayLike) -> float:
@@ -166,8 +175,8 @@ class GaussianModel:
         Parameters
         ----------
         visible
-            A bool array, one entry an object; or the labels of the visible objects (in any order:
-            the result keeps the model's).
+            One bool an object, aligned by label where it is labelled; or the labels of the visible
+            objects (in any order: the result keeps the model's). Integers are labels.
 
         Notes
         -----
@@ -185,7 +194,8 @@ class GaussianModel:
 
     def sample(self, draws: int, *, seed: int | np.random.Generator) -> xr.DataArray:
         """Draw vectors from N(0, M); dims ``(draw, object)``."""
-        noise = np.random.default_rng(seed).standard_normal((draws, len(self.objects)))
+        count = whole_number(draws, "draws", least=1)
+        noise = generator(seed).standard_normal((count, len(self.objects)))
         return xr.DataArray(
             noise @ self.cholesky.T,
             dims=("draw", "object"),
@@ -194,13 +204,22 @@ class GaussianModel:
         )
 
     def _mask(self, visible: Any) -> NDArray[np.bool_]:
-        values = np.asarray(visible)
-        if values.dtype == bool:
-            if values.shape != self.objects.shape:
-                raise KernelError(
-                    f"visible: shape {values.shape} found, {self.objects.shape} expected: one "
-                    "entry an object."
+        if isinstance(visible, xr.DataArray) and visible.indexes:
+            visible = visible.to_series()
+        if isinstance(visible, pd.Series) and visible.dtype == bool:
+            place = positions(self.objects, as_labels(visible.index, "visible"))
+            if (place < 0).any():
+                raise LabelError(
+                    f"visible: nothing is said of {name_some(self.objects[place < 0])}. Add it."
                 )
+            return visible.to_numpy()[place]
+        values = as_array(list(visible) if isinstance(visible, Iterable) else visible, "visible")
+        if values.ndim != 1 or (values.dtype == bool and values.shape != self.objects.shape):
+            raise KernelError(
+                f"visible: shape {values.shape} found, {self.objects.shape} expected: one bool an "
+                "object, or the labels of the visible ones."
+            )
+        if values.dtype == bool:
             return values
         mask = np.zeros(len(self.objects), dtype=bool)
         mask[self._places(as_labels(values.tolist(), "visible"), len(values))] = True

@@ -103,8 +103,18 @@ def plot_kernels(
 
     stacks = [before] if after is None else [before, after]
     known, labels = check_labels(before)
+    if after is not None:
+        for now, then, what in zip(
+            check_labels(after), (known, labels), ("kernels", "objects"), strict=True
+        ):
+            if set(now.tolist()) != set(then.tolist()):
+                raise LabelError(
+                    f"after: its {what} are not those of `before`. Pass its completion."
+                )
     names = _chosen(kernels, known, "kernel")
     order = _chosen(objects, labels, "object")
+    if not names or not order:
+        raise LabelError("kernels, objects: there is nothing to draw. Name at least one of each.")
     shape = (len(stacks), len(names))
     if axes is None:
         size = (2.2 * shape[1] + 0.4, 2.3 * shape[0] + 0.2)
@@ -124,7 +134,7 @@ def plot_kernels(
             image = ax.imshow(matrix, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
             ax.set_xticks([])
             ax.set_yticks([])
-        axes[0, column].set_title(str(name))
+        axes[0, column].set_title(str(name), parse_math=False)
         ax.figure.colorbar(image, ax=list(axes[:, column]), shrink=0.7, location="bottom")
     for row, word in enumerate(["before", "completed"][: len(stacks)]):
         axes[row, 0].set_ylabel(word)

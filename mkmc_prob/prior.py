@@ -5,7 +5,6 @@ and its mode, and the two distributions that the same formula can be read as.
 """
 
 from functools import cached_property
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,12 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
+from .checks import positive_number, whole_number
 from .errors import KernelError, LabelError
 from .labels import Labels, name_some, positions
 from .linalg import Matrix, cholesky, inverse, log_determinant
 from .matrices import labelled, square_matrix
 from .model import GaussianModel
-
-
-def positive_number(value: Any, what: str) -> float:
-    """Return `value` as a float; raise KernelError unless it is a finite number > 0."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < np.inf:
-        raise KernelError(f"{what}: {value!r} found; a finite number > 0 is needed.")
-    return float(value)
 
 
 class WishartPrior:
@@ -106,20 +99,21 @@ class WishartPrior:
         LabelError
             Where the scale has no row for one of the objects, or (unlabelled) another size.
         """
-        size = objects if isinstance(objects, int) else len(objects)
+        labels = objects if isinstance(objects, np.ndarray) else None
+        size = whole_number(objects, "objects", least=1) if labels is None else len(labels)
         if self._matrix is None:
             return np.eye(size)
-        if self._objects is None or isinstance(objects, int):
+        if self._objects is None or labels is None:
             if len(self._matrix) != size:
                 raise LabelError(
                     f"prior scale: it is {len(self._matrix)} x {len(self._matrix)}, for {size} "
                     "objects. Label it, or give it their size."
                 )
             return self._matrix
-        place = positions(objects, self._objects)
+        place = positions(labels, self._objects)
         if (place < 0).any():
             raise LabelError(
-                f"prior scale: no row for object {name_some(objects[place < 0])}. Add it."
+                f"prior scale: no row for object {name_some(labels[place < 0])}. Add it."
             )
         return self._matrix[np.ix_(place, place)]
 

@@ -135,17 +135,21 @@ class MKMCResult:
             strict=True,
         ):
             seen = {"object": there, "object_bis": there}
-            block = self.observed.sel(kernel=name).isel(seen).reset_coords(drop=True)
+            block = self.observed.sel(kernel=name).isel(seen)
             model = self.model.covariance.isel(seen).values
             n = int(there.sum())
-            lengths = np.linalg.norm(block.values) * np.linalg.norm(model)
+            cosine = np.nan
+            if n and block.values.any():
+                one = block.values / np.abs(block.values).max()  # no product under- or overflows
+                two = model / np.abs(model).max()
+                cosine = np.vdot(one, two) / (np.linalg.norm(one) * np.linalg.norm(two))
             rows.append(
                 {
                     "visible": n,
                     "missing": int((~there).sum()),
                     "log_likelihood": float(self.trace["log_likelihood"].sel(kernel=name)[-1]),
                     "mahalanobis": self.model.mahalanobis(block) / n if n else np.nan,
-                    "correlation": np.vdot(block.values, model) / lengths if lengths else np.nan,
+                    "correlation": cosine,
                 }
             )
         index = pd.Index(self.observed["kernel"].values, name="kernel")
@@ -216,9 +220,25 @@ class MKMCResult:
         """
         if Path(path).suffix.lower() != ".nc":
             raise MKMCError(f"{path}: results are netCDF files, whose suffix is .nc. Add it.")
-        tree = self.to_datatree()
-        with replace_file(path) as temporary:
-            tree.to_netcdf(temporary, engine="h5netcdf")
+        with replace_file(path) as draft:
+            try:
+                tree = self.to_datatree()
+                # NaN is a value here, not a mark in the file, and encodings lose digits.
+                plain = {
+                    group.path: {name: {"_FillValue": None} for name in group.variables}
+                    for group in tree.subtree
+                }
+                tree.to_netcdf(draft, engine="h5netcdf", encoding=plain)
+                if not load_result(draft).identical(self):
+                    raise ValueError("it would come back changed")
+            except OSError:
+                raise  # the disk, not the result
+            except Exception as error:
+                raise MKMCError(
+                    f"{path}: netCDF cannot hold this result ({error}). Make the attributes and "
+                    "further coordinates of the stack text or numbers, without the names that "
+                    "netCDF keeps for itself ('units', 'dtype', 'coordinates'), or drop them."
+                ) from error
 
 
 def load_result(path: str | os.PathLike[str]) -> MKMCResult:
@@ -247,26 +267,39 @@ def load_result(path: str | os.PathLike[str]) -> MKMCResult:
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file.")
     try:
-        with xr.open_datatree(path, engine="h5netcdf") as opened:
+        # Entries are taken as they stand: no attribute scales them.
+        with xr.open_datatree(path, engine="h5netcdf", mask_and_scale=False) as opened:
             tree = opened.load()
-    except (OSError, ValueError) as error:
+    except Exception as error:  # decoders raise nearly anything
         raise MKMCError(f"{path}: not a netCDF file that can be read: {error}") from error
     if tree.attrs.get("mkmc_prob_layout") != LAYOUT:
         raise MKMCError(
             f"{path}: not a result of this version of mkmc_prob (layout {LAYOUT}). Pass a file "
             "that MKMCResult.save wrote."
         )
-    constants = tree["constant_data"].to_dataset()
+    try:
+        return _from_datatree(tree)
+    except KeyError as error:
+        raise MKMCError(f"{path}: damaged: {error} is missing. Save the result again.") from error
+    except MKMCError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def _from_datatree(tree: xr.DataTree) -> MKMCResult:
+    """Return the result that `MKMCResult.to_datatree` made `tree` of."""
+    constants = _with_labels(tree["constant_data"].to_dataset())
     estimate = _with_labels(tree["point_estimate"].to_dataset())
-    scale = _with_labels(constants)["scale"] if "scale" in constants else None
-    model = estimate["model"]
+    trace = _with_labels(tree["sample_stats"].to_dataset())
+    scale = constants.get("scale")
+    for needed in ("penalized_log_likelihood", "log_likelihood", "gain_to_come"):
+        trace[needed]
     return MKMCResult(
         observed=_with_labels(tree["observed_data"].to_dataset())["kernels"],
         completed=estimate["completed"],
-        model=GaussianModel.of(model.values.copy(), model["object"].values),
-        trace=_with_labels(tree["sample_stats"].to_dataset()),
+        model=GaussianModel(estimate["model"]),
+        trace=trace,
         prior=WishartPrior(float(constants["strength"]), scale),
-        degrees_of_freedom=_with_labels(constants)["degrees_of_freedom"],
+        degrees_of_freedom=constants["degrees_of_freedom"],
         method=str(tree.attrs["method"]),
         tol=float(tree.attrs["tol"]),
         converged=bool(tree.attrs["converged"]),

@@ -1,6 +1,7 @@
 """The identities of the derivation, on random stacks, against plain formulas."""
 
 import numpy as np
+import pandas as pd
 import plain
 import pytest
 from hypothesis import given, settings
@@ -244,10 +245,15 @@ def gradient(problem: Problem, model: np.ndarray) -> np.ndarray:
     return result
 
 
-@settings(max_examples=25)
-@given(st.integers(2, 12), st.sampled_from([1e-3, 1e-6, 1e-9]), seeds)
-def test_rounding_stays_within_its_bound(size, strength, seed):
-    """Against the same formula in 50 digits, on ill-conditioned models."""
+@settings(max_examples=40)
+@given(
+    st.integers(1, 12),
+    st.sampled_from([1e2, 1.0, 1e-3, 1e-6, 1e-9]),
+    st.sampled_from([-300, -20, 0, 20, 300]),
+    seeds,
+)
+def test_rounding_stays_within_its_bound(size, strength, exponent, seed):
+    """Against the same formula in 50 digits, on ill-conditioned models of any scale."""
     import mpmath
 
     rng = np.random.default_rng(seed)
@@ -255,8 +261,9 @@ def test_rounding_stays_within_its_bound(size, strength, seed):
     features /= np.linalg.norm(features, axis=2, keepdims=True)
     visible = rng.random((2, size)) < 0.7
     visible[0, 0] = True
-    stack = stack_kernels(features @ features.transpose(0, 2, 1), visible=visible)
-    em = EM(stack, WishartPrior(strength))
+    scale = 2.0**exponent
+    stack = stack_kernels(scale * (features @ features.transpose(0, 2, 1)), visible=visible)
+    em = EM(stack, WishartPrior(strength, scale * np.eye(size)))
     statistics = em.e_step(em.m_step(em.e_step(em.initial_model())))
     model = statistics.model
     with mpmath.workdps(50):
@@ -264,7 +271,7 @@ def test_rounding_stays_within_its_bound(size, strength, seed):
         total = (
             -mpmath.mpf(strength)
             / 2
-            * (mpmath.log(mpmath.det(exact)) + sum((exact**-1)[i, i] for i in range(size)))
+            * (mpmath.log(mpmath.det(exact)) + scale * sum((exact**-1)[i, i] for i in range(size)))
         )
         for kernel, seen in zip(
             stack.values, ~np.isnan(stack.values[:, range(size), range(size)]), strict=True
@@ -293,6 +300,29 @@ def test_a_model_over_other_objects_is_refused():
     em = EM(stack_kernels(np.eye(2)[None], objects=["a", "b"]), WishartPrior(1.0))
     with pytest.raises(LabelError, match="objects are not those of the stack"):
         em.e_step(GaussianModel(np.eye(2), objects=["b", "a"]))
+
+
+def test_statistics_of_another_em_are_refused():
+    one, two = (EM(stack_kernels(np.eye(2)[None] * c), WishartPrior(1.0)) for c in (1.0, 2.0))
+    model = one.initial_model()
+    statistics = one.e_step(model)
+    for step in (
+        two.m_step,
+        two.entropy,
+        lambda given: two.q_function(model, given),
+        lambda given: two.penalized_log_likelihood(model, given),
+    ):
+        with pytest.raises(KernelError, match="another EM took them"):
+            step(statistics)
+
+
+def test_degrees_of_freedom_given_twice_are_refused():
+    stack = stack_kernels(np.stack([np.eye(2)] * 2), names=["a", "b"])
+    twice = pd.Series([5.0, 1.0, 2.0], index=["a", "a", "b"])
+    with pytest.raises(LabelError, match="'a' occurs more than once"):
+        EM(stack, WishartPrior(1.0), twice)
+    with pytest.raises(KernelError, match="degrees_of_freedom"):
+        EM(stack, WishartPrior(1.0), [[1.0], 1.0])
 
 
 def test_steps_say_what_they_take():

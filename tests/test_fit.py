@@ -230,6 +230,42 @@ def test_a_strength_below_what_double_precision_carries_is_named():
         fit(stack, strength=1e-18)
 
 
+@pytest.mark.parametrize("strength", [0.1, 1.0, 10.0, 100.0])
+@pytest.mark.parametrize("size", [1, 2])
+def test_rounding_at_a_fixed_point_is_no_fall(size, strength):
+    """Long after convergence, at scales far from the prior's, L moves by its last digits only."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        features = rng.standard_normal((3, size, 4))
+        visible = rng.random((3, size)) < 0.6
+        visible[0] = True
+        kernels = features @ features.transpose(0, 2, 1) / 4
+        kernels *= 1e6 / np.diagonal(kernels, axis1=1, axis2=2).mean(axis=1)[:, None, None]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MKMCWarning)
+            fit(stack_kernels(kernels, visible=visible), strength=strength, tol=0, max_iter=60)
+
+
+@pytest.mark.parametrize("weight", [10**400, 1e308, 1e-200, np.timedelta64(1)])
+def test_weights_that_overflow_are_refused(weight):
+    with pytest.raises(KernelError, match="strength"):
+        fit(small_stack(), strength=weight)
+    with pytest.raises(KernelError, match="degrees_of_freedom"):
+        fit(small_stack(), degrees_of_freedom=weight)
+
+
+def test_a_model_too_small_to_compute_with_is_refused():
+    with pytest.raises(IndefiniteKernelError, match="variance of object 'p0' is 1e-200"):
+        fit(small_stack(), initial=np.diag([1e-200, 1.0, 1.0, 1.0, 1.0, 1.0]))
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e6])
+def test_the_likelihood_rises_from_a_start_of_another_scale(size):
+    result = fit(small_stack(), initial=np.eye(6) * size)
+    assert (np.diff(result.trace["penalized_log_likelihood"]) > 0).all()
+    assert result.converged
+
+
 # Ctrl-C
 
 
@@ -268,7 +304,10 @@ def test_an_interrupt_while_completing_does_not_lose_the_fit(monkeypatch):
 
     interrupted.calls = 0
     monkeypatch.setattr(EM, "complete", interrupted)
-    assert fit(small_stack()).converged
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        result = fit(small_stack())
+    assert result.converged
+    assert result.interrupted
 
 
 LONG_FIT = """
@@ -288,17 +327,52 @@ print(result.interrupted, bool(result.completed.isnull().any()))
 """
 
 
+@pytest.mark.parametrize("place", ["_trace", "_extended"])
+def test_an_interrupt_after_the_ascent_does_not_lose_the_fit(monkeypatch, place):
+    from mkmc_prob import fit as function
+
+    module = sys.modules[function.__module__]
+    original = getattr(module, place)
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(module, place, original)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, place, interrupted)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        result = fit(small_stack())
+    assert result.interrupted
+    assert not result.completed.isnull().any()
+
+
+def test_an_interrupt_in_the_progress_bar_does_not_lose_the_fit(monkeypatch):
+    from mkmc_prob import ascent
+
+    class Bar(ascent.tqdm):
+        closed = False
+
+        def close(self):
+            super().close()
+            if not Bar.closed:
+                Bar.closed = True
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(ascent, "tqdm", Bar)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        assert fit(small_stack(), progress=True).interrupted
+
+
 def test_a_real_signal_ends_a_real_fit():
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", LONG_FIT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout.readline() == "fitting\n"
-        time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
-        printed, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    ) as process:
+        try:
+            assert process.stdout.readline() == "fitting\n"
+            time.sleep(1.0)
+            process.send_signal(signal.SIGINT)
+            printed, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert printed == "True False\n", errors
 
 

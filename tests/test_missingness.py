@@ -152,7 +152,7 @@ def test_numpy_numbers_are_numbers():
 
 @pytest.mark.parametrize("ratio", [1, 1.5, -0.1, math.nan, math.inf, -math.inf])
 def test_ratio_out_of_range(ratio):
-    with pytest.raises(MKMCError, match=rf"ratio: {ratio:g} is not in \[0, 1\)"):
+    with pytest.raises(MKMCError, match=rf"ratio: {ratio} is not a number in \[0, 1\)"):
         remove_objects(stack_of([[1, 1]]), ratio, seed=0)
 
 

@@ -155,3 +155,45 @@ def test_conditional_entropy_is_scipys(size, seed):
     given_visible = model.condition(seen)
     expected = stats.multivariate_normal(cov=given_visible.covariance).entropy()
     assert given_visible.entropy == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_a_mask_is_aligned_by_label():
+    model = GaussianModel(np.diag([1.0, 2.0, 3.0]), objects=list("abc"))
+    mask = xr.DataArray([True, False, False], dims="object", coords={"object": list("cba")})
+    for given_as in (mask, mask.to_series()):
+        assert model.condition(given_as).visible.tolist() == ["c"]
+    with pytest.raises(LabelError, match="nothing is said of 'a'"):
+        model.condition(mask.isel(object=[0, 1]))
+    assert model.condition(label for label in "ab").visible.tolist() == ["a", "b"]
+
+
+STACK = xr.DataArray(np.ones((1, 2, 2)), coords={"k": [0], "i": [0, 1], "j": [0, 1]})
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: GaussianModel(STACK), r"model matrix: shape \(1, 2, 2\)"),
+        (lambda: WishartPrior(1, STACK), r"prior scale: shape \(1, 2, 2\)"),
+        (lambda: GaussianModel(np.eye(2)).log_likelihood(STACK), "second_moment: shape"),
+        (lambda: GaussianModel([[1.0], [1.0, 2.0]]), "different lengths"),
+        (lambda: GaussianModel(np.eye(2)).condition([[1.0], [1.0, 2.0]]), "different lengths"),
+        (lambda: GaussianModel(np.ma.array(np.eye(2), mask=np.eye(2))), "NaN"),
+        (lambda: GaussianModel(np.eye(2)).sample(-1, seed=0), "draws: -1"),
+        (lambda: GaussianModel(np.eye(2)).sample(1, seed=-1), "seed: -1"),
+        (lambda: GaussianModel(np.eye(2)).sample(1, seed=None), "seed: None"),
+        (lambda: GaussianModel(np.eye(2)).cumulant(np.nan), "degrees_of_freedom: nan"),
+        (lambda: WishartPrior(1.0).mode(-1), "objects: -1"),
+        (lambda: GaussianModel(np.eye(2)).condition([0]).sample([1j], seed=0), "visible_values"),
+        (lambda: GaussianModel(np.eye(2)).condition([0]).sample([np.nan], seed=0), "finite"),
+    ],
+)
+def test_odd_arguments_get_a_named_error(call, match):
+    with pytest.raises(KernelError, match=match):
+        call()
+
+
+def test_numbers_of_other_kinds_are_taken():
+    frame = pd.DataFrame({"a": [1.0, 0.5], "b": [0.5, 1.0]}, index=["a", "b"], dtype="Float64")
+    assert GaussianModel(frame).matrix[0, 1] == 0.5
+    np.testing.assert_array_equal(WishartPrior(1.0).mode(np.int64(2)), np.eye(2))

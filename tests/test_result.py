@@ -1,5 +1,7 @@
 """Results: the table, ArviZ's schema, and files without loss."""
 
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -9,6 +11,7 @@ from strategies import random_covariance
 from test_fit import small_stack
 
 from mkmc_prob import (
+    EM,
     GaussianModel,
     MKMCError,
     WishartPrior,
@@ -201,3 +204,89 @@ def test_mkmc_beats_both_baselines_on_the_bundled_digits():
     error = [float(relative_error(complete, c, incomplete).mean()) for c in completions]
     assert distance[0] < min(distance[1:])
     assert error[0] < min(error[1:])
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"scale_factor": 2.0},
+        {"_FillValue": 1.0},
+        {"missing_value": 1.0},
+        {"units": "days since 2000-01-01"},
+        {"dtype": "bool"},
+        {"note": None},
+        {"note": {"a": 1}},
+        {"coordinates": "x"},
+    ],
+)
+def test_attributes_that_netcdf_would_act_on_change_nothing(attributes, tmp_path):
+    """Either the result comes back as it was, or saving refuses by name."""
+    odd = fit(small_stack().assign_attrs(attributes), tol=0, max_iter=2)
+    refused = ""
+    try:
+        odd.save(tmp_path / "odd.nc")
+    except MKMCError as error:
+        refused = str(error)
+    if refused:
+        assert "netCDF cannot hold this result" in refused
+        assert not list(tmp_path.iterdir())
+    else:
+        same(odd, load_result(tmp_path / "odd.nc"))
+
+
+def test_further_coordinates_and_packed_encodings_survive(tmp_path):
+    stack = small_stack().assign_coords(weight=("object", np.linspace(0.123456, 1, 6)))
+    stack["weight"].encoding = {"dtype": "int16", "scale_factor": 0.1}
+    result = fit(stack, tol=0, max_iter=2)
+    assert "weight" in result.completed.coords
+    result.save(tmp_path / "result.nc")
+    same(result, load_result(tmp_path / "result.nc"))
+
+
+@pytest.mark.parametrize("group", ["constant_data", "point_estimate", "observed_data"])
+def test_a_damaged_file_is_named(result, tmp_path, group):
+    tree = result.to_datatree()
+    del tree[group]
+    tree.to_netcdf(tmp_path / "damaged.nc", engine="h5netcdf")
+    with pytest.raises(MKMCError, match=r"damaged\.nc: damaged: .* is missing"):
+        load_result(tmp_path / "damaged.nc")
+
+
+def test_a_file_with_nan_in_the_model_is_refused(result, tmp_path):
+    tree = result.to_datatree().copy(deep=True)
+    tree["point_estimate"]["model"] = tree["point_estimate"]["model"] * np.nan
+    tree.to_netcdf(tmp_path / "nan.nc", engine="h5netcdf")
+    with pytest.raises(MKMCError, match=r"nan\.nc: model matrix: .*NaN"):
+        load_result(tmp_path / "nan.nc")
+
+
+def test_saving_into_no_folder_names_it(result, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no folder '.*nowhere'"):
+        result.save(tmp_path / "nowhere" / "result.nc")
+    (tmp_path / "folder.nc").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"folder\.nc: is a folder"):
+        result.save(tmp_path / "folder.nc")
+
+
+def test_what_fit_accepts_the_summary_accepts():
+    """Rounding errors of float32 below zero on the diagonal, and eigenvalues below zero."""
+    kernels = np.array([np.diag([1, 1, -1e-8]), np.eye(3)]).astype(np.float32)
+    table = fit(stack_kernels(kernels), tol=0, max_iter=3).summary()
+    assert table.notna().all(axis=None)
+    q = np.array([[1, 1 + 1e-7], [1 + 1e-7, 1]], np.float32)
+    em = EM(stack_kernels(q[None]), WishartPrior(0.1))
+    model = em.initial_model()
+    assert em.kl_objective(model, em.complete(model)) == np.inf
+
+
+def test_the_correlation_is_one_at_any_scale():
+    for scale in (1e-149, 1e140):
+        stack = stack_kernels(np.array([[[2.0, 1.0], [1.0, 2.0]]]) * scale)
+        prior = WishartPrior(1e-3, np.eye(2) * scale)
+        row = fit(stack, prior=prior, tol=0, max_iter=2).summary().loc["Q1"]
+        assert row["correlation"] == pytest.approx(1, abs=1e-5)
+
+
+def test_results_can_be_copied_and_pickled(result):
+    for again in (copy.deepcopy(result), pickle.loads(pickle.dumps(result))):
+        same(result, again)

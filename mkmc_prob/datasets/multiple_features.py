@@ -14,6 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
+from ..checks import generator
 from ..errors import LabelError, MKMCError
 from ..kernels import stack_kernels
 from ..labels import as_labels
@@ -194,7 +195,7 @@ def _choose(n_per_class: int, seed: int | np.random.Generator | None) -> NDArray
     if seed is None:
         within = np.tile(np.arange(n_per_class), (CLASSES, 1))
     else:
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         within = np.array(
             [
                 np.sort(rng.choice(DIGITS_PER_CLASS, n_per_class, replace=False))
