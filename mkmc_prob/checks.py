@@ -114,6 +114,18 @@ def visible_row(table: pd.DataFrame, name: Hashable, objects: Labels) -> NDArray
     return seen[place]
 
 
+def check_square(values: NDArray[Any], what: str) -> None:
+    """Raise where `values` is not a square matrix; say what it looks like."""
+    if values.ndim == 2 and values.shape[0] == values.shape[1]:
+        return
+    remedy = "Pass a square matrix."
+    if values.ndim == 2 and values.dtype.kind in "biuf":
+        remedy = "Of a table of features X (objects x features) pass a kernel: X @ X.T, say."
+    elif values.dtype.kind in "UO" and values.ndim == 0:
+        remedy = "Read a file first: io.read_kernel(path)."
+    raise KernelError(f"{what}: shape {values.shape} is not square. {remedy}")
+
+
 def check_rows_are_columns(rows: Labels, columns: Labels, what: str, *, remedy: str) -> None:
     """Raise where the labels of the rows are not those of the columns, in the same order."""
     if np.array_equal(rows, columns):
@@ -259,10 +271,12 @@ def _symmetrize(
         return
     i, j = np.unravel_index(int(difference.argmax()), difference.shape)
     if difference[i, j] > tolerance:
+        remedy = "If the average is meant, pass (Q + Q.T) / 2."
+        if not np.triu(block, 1).any() or not np.tril(block, -1).any():
+            remedy = "It looks like one triangle of it: pass Q + Q.T - np.diag(np.diag(Q))."
         raise KernelError(
             f"{what}: not symmetric: the entry of objects {labels[i]!r} and {labels[j]!r} is "
-            f"{block[i, j]:.9g}, the other way round {block[j, i]:.9g}. If the average is meant, "
-            "pass (Q + Q.T) / 2."
+            f"{block[i, j]:.9g}, the other way round {block[j, i]:.9g}. {remedy}"
         )
     block += block.T.copy()
     block *= 0.5

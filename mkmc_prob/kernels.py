@@ -19,13 +19,14 @@ from .checks import (
     as_mask,
     check_matrix,
     check_rows_are_columns,
+    check_square,
     eps_of,
     frame_values,
     visibility_table,
     visible_row,
 )
 from .errors import KernelError, LabelError, warn
-from .labels import Labels, as_labels, name_some, positions, union
+from .labels import Labels, as_labels, name_some, positions, union, warn_of_lookalikes
 
 DIMS = ("kernel", "object", "object_bis")
 #: Kernels whose mean diagonals differ by more than this factor are warned about.
@@ -277,8 +278,7 @@ def _from_labelled(names: Labels, matrices: list[Any], visible: Any) -> Iterator
             rows, columns, values = matrix.index, matrix.columns, frame_values(matrix)
         objects = as_labels(rows, f"{what}, rows")
         other = as_labels(columns, f"{what}, columns")
-        if values.shape[0] != values.shape[1]:
-            raise KernelError(f"{what}: shape {values.shape} is not square. Pass a square matrix.")
+        check_square(values, what)
         place = positions(objects, other)
         if (place < 0).any():
             check_rows_are_columns(
@@ -296,10 +296,7 @@ def _from_plain(
     named = list(zip(names.tolist(), matrices, strict=True))
     arrays = [as_array(matrix, f"kernel {name!r}") for name, matrix in named]
     for name, array in zip(names.tolist(), arrays, strict=True):
-        if array.ndim != 2 or array.shape[0] != array.shape[1]:
-            raise KernelError(
-                f"kernel {name!r}: shape {array.shape} is not square. Pass a square matrix."
-            )
+        check_square(array, f"kernel {name!r}")
         if array.shape != arrays[0].shape:
             raise KernelError(
                 f"kernel {name!r}: {len(array)} objects, but kernel {names.tolist()[0]!r} has "
@@ -350,6 +347,7 @@ def _align(parts: Iterable[LabelledMatrix], order: Labels | None) -> xr.DataArra
             )
     if not len(order):
         raise KernelError("kernels: there are no objects; at least one is needed.")
+    warn_of_lookalikes([part.objects for part in parts], "objects")
     names = as_labels([part.name for part in parts], "the kernels' names")
     stack = np.full((len(parts), len(order), len(order)), np.nan)
     eps = np.empty(len(parts))

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from .errors import LabelError
+from .errors import LabelError, warn
 
 Labels = NDArray[Any]
 
@@ -77,6 +77,26 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
         raise LabelError(
             f"{what}: an integer label does not fit in 64 bits. Convert the labels with str()."
         ) from error
+
+
+def warn_of_lookalikes(groups: Iterable[Labels], what: str) -> None:
+    """Warn of labels in different groups that differ in blanks or case only.
+
+    Most often they mean the same. Within a group they are told apart on purpose.
+    """
+    sets = [set(group.tolist()) for group in groups if group.dtype.kind == "U"]
+    alike: dict[str, str] = {}
+    pairs = []
+    for label in dict.fromkeys(label for group in sets for label in sorted(group)):
+        first = alike.setdefault("".join(label.split()).casefold(), label)
+        if first != label and not any(first in group and label in group for group in sets):
+            pairs.append(f"{first!r} and {label!r}")
+    if pairs:
+        more = f" and {len(pairs) - 3} more pairs" if len(pairs) > 3 else ""
+        warn(
+            f"{what}: {'; '.join(pairs[:3])}{more} differ in blanks or case only and count as "
+            "different. Rename them where they mean the same."
+        )
 
 
 def positions(wanted: Labels, within: Labels) -> NDArray[np.intp]:

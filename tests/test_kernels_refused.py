@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 import xarray as xr
 
-from mkmc_prob import IndefiniteKernelError, KernelError, LabelError, stack_kernels
+from mkmc_prob import IndefiniteKernelError, KernelError, LabelError, MKMCWarning, stack_kernels
 from mkmc_prob.kernels import check_stack
 from mkmc_prob.labels import as_labels
 from mkmc_prob.preprocessing import check_definite
@@ -321,3 +321,25 @@ def test_empty_stacks(stack):
 def test_the_stack_is_called_what_the_caller_calls_it(stack):
     with refused(LabelError, "truth: dims"):
         check_stack(stack.sel(kernel="a"), what="truth")
+
+
+@pytest.mark.parametrize(
+    ("matrix", "match"),
+    [
+        (np.ones((5, 3)), r"kernel 'a': shape \(5, 3\) is not square\. Of a table of features"),
+        ("kernel.csv", r"kernel 'a': shape \(\) is not square\. Read a file first"),
+        (np.triu(np.ones((3, 3))), r"kernel 'a': not symmetric.* looks like one triangle"),
+        (np.tril(np.ones((3, 3))), r"kernel 'a': not symmetric.* looks like one triangle"),
+    ],
+)
+def test_what_looks_like_something_else_is_told_so(matrix, match):
+    with pytest.raises(KernelError, match=match):
+        stack_kernels({"a": matrix})
+
+
+def test_labels_that_look_alike_are_warned_about():
+    a = pd.DataFrame(np.eye(2), index=["p 1", "p2"], columns=["p 1", "p2"])
+    b = pd.DataFrame(np.eye(2), index=["P1 ", "p3"], columns=["P1 ", "p3"])
+    with pytest.warns(MKMCWarning, match="'p 1' and 'P1 ' differ in blanks or case only"):
+        stack = stack_kernels({"a": a, "b": b})
+    assert stack.sizes["object"] == 4
