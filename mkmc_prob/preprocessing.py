@@ -4,7 +4,7 @@ Enters: a labelled stack. Leaves: a new stack with the same labels, changed on t
 each kernel only and exactly symmetric; a table; or an error that names the kernel.
 """
 
-import warnings
+import math
 from collections.abc import Hashable, Iterator
 from typing import Literal, NamedTuple
 
@@ -15,7 +15,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from .errors import IndefiniteKernelError, KernelError, MKMCWarning
+from .errors import IndefiniteKernelError, KernelError, warn
 from .kernels import check_stack, visible_objects
 from .linalg import Matrix, symmetrized
 
@@ -82,13 +82,11 @@ def center(stack: xr.DataArray) -> xr.DataArray:
         if after:
             rounding[kernel.k] = min(1.0, kernel.rounding * max(1.0, before / after))
         if before and after <= _tolerance(kernel.block, kernel.rounding):
-            warnings.warn(
+            warn(
                 f"kernel {kernel.name!r}: centering leaves nothing of it beyond rounding (norm "
                 f"{after:.3g} of {before:.3g}): its {len(mean)} visible objects are all alike, or "
                 "their mean is too large for the precision. Leave the kernel out, or center its "
-                "features before computing it.",
-                MKMCWarning,
-                stacklevel=2,
+                "features before computing it."
             )
     return _with_rounding(result, rounding)
 
@@ -184,12 +182,17 @@ def check_definite(stack: xr.DataArray) -> None:
     for kernel in _kernels(check_stack(stack)):
         spectrum = _negative_spectrum(kernel.block, kernel.rounding)
         if spectrum is not None:
+            remedy = "repair_spectrum(stack) makes it one, and says what it changes."
+            if not np.diagonal(kernel.block).any():
+                remedy = (
+                    "Its diagonal is zero, so these look like distances D: pass a kernel of them, "
+                    "np.exp(-(D**2) / (2 * scale**2)), say."
+                )
             raise IndefiniteKernelError(
                 f"kernel {kernel.name!r}: its visible block is indefinite: of "
                 f"{len(spectrum)} eigenvalues the smallest is {spectrum[0]:.6g} (the largest "
                 f"{spectrum[-1]:.6g}; down to -{_tolerance(kernel.block, kernel.rounding):.2g} "
-                "counts as rounding). It is not a covariance. repair_spectrum(stack) makes it "
-                "one, and says what it changes."
+                f"counts as rounding). It is not a covariance. {remedy}"
             )
 
 
@@ -254,7 +257,7 @@ def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataA
             repaired.flat[:: len(repaired) + 1] -= left[0]
         result.values[kernel.k][kernel.place] = repaired
         lines.append(_what_changed(kernel, spectrum, repaired, method))
-        warnings.warn(lines[-1], MKMCWarning, stacklevel=2)
+        warn(lines[-1])
     result.attrs["repair_spectrum"] = "\n".join(
         lines or ["no kernel has an eigenvalue below zero by more than rounding: nothing changed"]
     )
@@ -342,8 +345,12 @@ def _eigenvalues(block: Matrix) -> NDArray[np.float64]:
 
 
 def _tolerance(block: Matrix, rounding: float) -> float:
-    """Return the size up to which a negative eigenvalue of `block` is rounding."""
-    return len(block) * rounding * _frobenius(block)
+    """Return the size up to which a negative eigenvalue of `block` is rounding.
+
+    n roundings of relative size eps move an eigenvalue by n eps ||Q||_F at most; for coarse
+    numbers (float16) half of the digits at most are given away, sqrt(eps) ||Q||_F.
+    """
+    return min(len(block) * rounding, math.sqrt(rounding)) * _frobenius(block)
 
 
 def _negative_spectrum(block: Matrix, rounding: float) -> NDArray[np.float64] | None:

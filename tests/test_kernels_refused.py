@@ -343,3 +343,9 @@ def test_labels_that_look_alike_are_warned_about():
     with pytest.warns(MKMCWarning, match="'p 1' and 'P1 ' differ in blanks or case only"):
         stack = stack_kernels({"a": a, "b": b})
     assert stack.sizes["object"] == 4
+
+
+def test_distances_are_told_apart_from_kernels():
+    distances = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
+    with pytest.raises(IndefiniteKernelError, match=r"'a'.* look like distances"):
+        check_definite(stack_kernels({"a": distances}))
