@@ -246,7 +246,7 @@ def test_rounding_at_a_fixed_point_is_no_fall(size, strength):
             fit(stack_kernels(kernels, visible=visible), strength=strength, tol=0, max_iter=60)
 
 
-@pytest.mark.parametrize("weight", [10**400, 1e308, 1e-200, np.timedelta64(1)])
+@pytest.mark.parametrize("weight", [10**400, 1e308, 1e-200, np.timedelta64(1, "s")])
 def test_weights_that_overflow_are_refused(weight):
     with pytest.raises(KernelError, match="strength"):
         fit(small_stack(), strength=weight)
