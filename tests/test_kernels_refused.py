@@ -55,6 +55,7 @@ BAD_ENTRIES = {
     ),
     "negative diagonal": (spoilt(-0.5, (2, 2)), ["diagonal", "'z'", "-0.5", "add a constant"]),
     "huge": (spoilt(1e200, (0, 1), (1, 0)), ["'x'", "'y'", "1e+200", "Rescale"]),
+    "tiny": (GOOD * 1e-200, ["largest entry is 4e-200", "vanish", "Rescale"]),
     "too long a double": (
         np.array([["1", "0", "0"], ["0", "1e400", "0"], ["0", "0", "1"]]).astype(np.longdouble),
         ["'y'", "inf"],
@@ -309,6 +310,14 @@ def test_stacks_cut_or_renamed_beyond_recognition(stack):
         if spoilt_stack.ndim == 3:
             with refused(LabelError, *texts):
                 stack_kernels(spoilt_stack)
+
+
+@pytest.mark.parametrize("rounding", [[0.1, -1.0], [0.1, 2.0], [np.inf, 0.0], ["a", "b"]])
+def test_a_rounding_that_is_none(stack, rounding):
+    stack = stack.assign_coords(rounding=("kernel", rounding))
+    for function in (check_stack, stack_kernels):
+        with refused(KernelError, "'rounding'", str(rounding), "between 0 and 1"):
+            function(stack)
 
 
 def test_empty_stacks(stack):
