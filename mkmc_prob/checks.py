@@ -5,6 +5,7 @@ Leaves: a float64 copy, exactly symmetric, NaN in whole rows and columns; or an 
 the kernel, the object, the value and the remedy.
 """
 
+import math
 import numbers
 from collections.abc import Hashable
 from typing import Any, NamedTuple
@@ -42,6 +43,15 @@ def eps_of(dtype: np.dtype[Any]) -> float:
     if dtype.kind == "f":
         return max(float(np.finfo(dtype).eps), float(np.finfo(np.float64).eps))
     return float(np.finfo(np.float64).eps)
+
+
+def rounding_share(size: int, eps: float) -> float:
+    """Return the share of a matrix of `size` rows that may be rounding.
+
+    n roundings of relative size eps add up to n eps at most; for coarse numbers (float16) no more
+    than half of the digits are given away, sqrt(eps).
+    """
+    return min(size * eps, math.sqrt(eps))
 
 
 def as_array(given: Any, what: str) -> NDArray[Any]:
@@ -217,8 +227,8 @@ def check_matrix(part: LabelledMatrix, eps: float, what: str = "") -> NDArray[np
         )
     _symmetrize(block, labels, what, max(ASYMMETRY_TOLERANCE, 16 * eps) * largest)
     diagonal = np.diagonal(block)
-    worst = int(diagonal.argmin())
-    if diagonal[worst] < -len(labels) * eps * largest:
+    worst = int(np.argmin(diagonal))
+    if diagonal[worst] < -rounding_share(len(labels), eps) * largest:
         raise KernelError(
             f"{what}: the diagonal entry of object {labels[worst]!r} is {diagonal[worst]:.6g}. A "
             "kernel's diagonal holds squared lengths; if this is a similarity score, add a "
@@ -269,7 +279,7 @@ def _symmetrize(
     difference = np.abs(block - block.T)
     if not difference.any():
         return
-    i, j = np.unravel_index(int(difference.argmax()), difference.shape)
+    i, j = np.unravel_index(int(np.argmax(difference)), difference.shape)
     if difference[i, j] > tolerance:
         remedy = "If the average is meant, pass (Q + Q.T) / 2."
         if not np.triu(block, 1).any() or not np.tril(block, -1).any():

@@ -4,7 +4,6 @@ Enters: a labelled stack. Leaves: a new stack with the same labels, changed on t
 each kernel only and exactly symmetric; a table; or an error that names the kernel.
 """
 
-import math
 from collections.abc import Hashable, Iterator
 from typing import Literal, NamedTuple
 
@@ -15,6 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from .checks import rounding_share
 from .errors import IndefiniteKernelError, KernelError, warn
 from .kernels import check_stack, visible_objects
 from .linalg import Matrix, symmetrized
@@ -110,8 +110,9 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
     Raises
     ------
     KernelError
-        Where a diagonal entry is zero to rounding: at most n * rounding * the largest of the
-        kernel, what rounding in n terms can leave of a zero.
+        Where a diagonal entry is zero to rounding: at most n * rounding times the largest of the
+        kernel (sqrt(rounding) times, where that is less), what rounding in n terms can leave of a
+        zero.
     LabelError
         Where the stack is not one, see `check_stack`.
 
@@ -128,8 +129,9 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
     rounding = result["rounding"].values.copy()
     for kernel in _kernels(result):
         diagonal = np.diagonal(kernel.block)
-        tolerance = len(diagonal) * kernel.rounding * float(np.abs(diagonal).max())
-        worst = int(diagonal.argmin())
+        share = rounding_share(len(diagonal), kernel.rounding)
+        tolerance = share * float(np.abs(diagonal).max())
+        worst = int(np.argmin(diagonal))
         if diagonal[worst] <= tolerance:
             raise KernelError(
                 f"kernel {kernel.name!r}: the diagonal entry of object {kernel.objects[worst]!r} "
@@ -143,8 +145,9 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
         result.values[kernel.k][kernel.place] = normalized
         negative = _negative_spectrum(normalized, kernel.rounding)
         if negative is not None and _negative_spectrum(kernel.block, kernel.rounding) is None:
-            unit = _tolerance(normalized, 1.0)
-            rounding[kernel.k] = min(1.0, 1.01 * -negative[0] / unit)  # a little over the edge
+            # The rounding whose tolerance is a little beyond the smallest eigenvalue.
+            share = 1.01 * -negative[0] / _frobenius(normalized)
+            rounding[kernel.k] = min(1.0, max(share / len(diagonal), share**2))
     return _with_rounding(result, rounding)
 
 
@@ -154,7 +157,8 @@ def check_definite(stack: xr.DataArray) -> None:
     An eigenvalue below zero counts as zero down to ``-n * rounding * ||Q||_F``: the usual tolerance
     of a numerical rank, n * eps * the largest eigenvalue, with n the size of the visible block,
     eps the kernel's coordinate `rounding` (the precision it came in) and the Frobenius norm, which
-    bounds the largest eigenvalue and costs no decomposition. A Cholesky factorisation of
+    bounds the largest eigenvalue and costs no decomposition; for coarse numbers (float16) and many
+    objects down to ``-sqrt(rounding) * ||Q||_F``, half of the digits. A Cholesky factorisation of
     Q + tolerance I proves most kernels; eigenvalues are computed only where it stops, and decide.
 
     Parameters
@@ -312,7 +316,7 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
     figures = np.full((len(table), len(columns)), np.nan)
     for kernel in _kernels(stack):
         block = kernel.block
-        figures[kernel.k, :3] = np.diagonal(block).mean(), block.min(), block.max()
+        figures[kernel.k, :3] = np.diagonal(block).mean(), np.min(block), np.max(block)
         if spectrum:
             values = _eigenvalues(block)
             rank = (np.abs(values) > _tolerance(block, kernel.rounding)).sum()
@@ -345,12 +349,8 @@ def _eigenvalues(block: Matrix) -> NDArray[np.float64]:
 
 
 def _tolerance(block: Matrix, rounding: float) -> float:
-    """Return the size up to which a negative eigenvalue of `block` is rounding.
-
-    n roundings of relative size eps move an eigenvalue by n eps ||Q||_F at most; for coarse
-    numbers (float16) half of the digits at most are given away, sqrt(eps) ||Q||_F.
-    """
-    return min(len(block) * rounding, math.sqrt(rounding)) * _frobenius(block)
+    """Return the size up to which a negative eigenvalue of `block` is rounding."""
+    return rounding_share(len(block), rounding) * _frobenius(block)
 
 
 def _negative_spectrum(block: Matrix, rounding: float) -> NDArray[np.float64] | None:
@@ -380,7 +380,7 @@ def _what_changed(
     kernel: _Kernel, spectrum: NDArray[np.float64], repaired: Matrix, method: Method
 ) -> str:
     change = repaired - kernel.block
-    i, j = np.unravel_index(int(np.abs(change).argmax()), change.shape)
+    i, j = np.unravel_index(int(np.argmax(np.abs(change))), change.shape)
     below = int((spectrum < -_tolerance(kernel.block, kernel.rounding)).sum())
     return (
         f"kernel {kernel.name!r}: {below} of {len(spectrum)} eigenvalues below zero, the smallest "

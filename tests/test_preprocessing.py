@@ -301,6 +301,25 @@ def test_rank_deficient_kernels_pass_in_the_precision_they_came_in(dtype, rank):
             check_definite(stack.drop_vars("rounding"))
 
 
+def test_coarse_numbers_give_away_half_of_their_digits_at_most():
+    """float16, eps 2^-10: n eps would pass 100 objects with a tenth of the norm below zero."""
+    matrix = np.eye(100)
+    matrix[0, 1] = matrix[1, 0] = 1.0 + 0.2  # smallest -0.2, norm about 10.1
+    check_definite(embedded(matrix, dtype="f2"))
+    matrix[0, 1] = matrix[1, 0] = 1.0 + 0.5  # 0.5 > 2^-5 * 10.2
+    with pytest.raises(IndefiniteKernelError):
+        check_definite(embedded(matrix, dtype="f2"))
+    diagonal = np.ones(2000)
+    diagonal[0] = 0.05  # above 2^-5, though below 2000 * 2^-10
+    normalize(embedded(np.diag(diagonal), dtype="f2"))
+    diagonal[0] = 0.02
+    with pytest.raises(KernelError, match="zero to rounding"):
+        normalize(embedded(np.diag(diagonal), dtype="f2"))
+    diagonal[0] = -0.05
+    with pytest.raises(KernelError, match="diagonal entry of object 'o0' is -0.05"):
+        embedded(np.diag(diagonal), dtype="f2")
+
+
 def test_extreme_but_definite_kernels_pass():
     for matrix in (
         np.zeros((2, 2)),
