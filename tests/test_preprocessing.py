@@ -316,7 +316,7 @@ def test_coarse_numbers_give_away_half_of_their_digits_at_most():
     with pytest.raises(KernelError, match="zero to rounding"):
         normalize(embedded(np.diag(diagonal), dtype="f2"))
     diagonal[0] = -0.05
-    with pytest.raises(KernelError, match="diagonal entry of object 'o0' is -0.05"):
+    with pytest.raises(KernelError, match=r"diagonal entry of object 'o0' is -0\.05"):
         embedded(np.diag(diagonal), dtype="f2")
 
 
