@@ -1,25 +1,21 @@
-"""The ascent: EM steps until the gain still to come is small, each one checked to have risen.
+"""The ascent: steps until the gain still to come is small, each one checked to have risen.
 
-Enters: an `EM` and a starting model. Leaves: the last model, the one before it, and the record of
-the likelihood. The loop knows nothing of labels, groups or files; `fit` is the door to it.
+Enters: an `EM`, a starting model and a method of going on. Leaves: the last model, the one whose EM
+step gave it, and the record of the likelihood. The loop knows nothing of labels, groups or files;
+`fit` is the door to it.
 """
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from .em import EM, ExpectedStatistics
+from .acceleration import EMSteps, Step
+from .em import ExpectedStatistics
 from .errors import ConvergenceWarning, MonotonicityError, warn
 from .model import GaussianModel
-
-#: How far back the increments are compared with today's, as a share of the steps taken.
-LOOK_BACK = (0.9, 0.5)
-#: The most by which slower rates, not seen yet, may enlarge the gain still to come.
-LARGEST_MIXTURE = 3.0
 
 
 class Record(NamedTuple):
@@ -30,61 +26,20 @@ class Record(NamedTuple):
     penalized_log_likelihood: float
     rounding_bound: float
     gain_to_come: float
+    evaluations: int
 
 
 class Ascent(NamedTuple):
     """Where the ascent stands: replaced whole after every step, so an interrupt finds it whole.
 
-    `statistics` is the E-step at the last model; `previous` the model that it came from.
+    `statistics` is the E-step at the last model; `previous` the model whose EM step gave it, None
+    where it is not the outcome of an EM step.
     """
 
     statistics: ExpectedStatistics
     previous: GaussianModel | None
     n_iter: int
     converged: bool = False
-
-
-def estimated_gain(trace: Sequence[float]) -> float:
-    """Estimate how much the log-likelihood would still rise, in nats, from its trace so far.
-
-    Were there one rate, EM's increments would shrink by the same factor q every w steps, and of
-    the rise D over the last w steps D q / (1 - q) would still be to come (Aitken). But they are a
-    mixture of rates, whose slower parts show later: locally the increments shrink like t^-p in
-    the number t of steps, and p / (p - 1) times as much is to come. q and p are read off the rise
-    over a short window now and at 0.9 t and at 0.5 t; the larger estimate counts. The factor
-    p / (p - 1) is held to 3: right after a warm start t says nothing.
-
-    Returns
-    -------
-    float
-        Infinite where there are too few steps to tell or the increments do not shrink; 0 where the
-        trace no longer rises at all, which only rounding lets happen.
-
-    Examples
-    --------
-    >>> from mkmc_prob.ascent import estimated_gain
-    >>> round(estimated_gain([-(0.5**t) for t in range(31)]) * 2**30, 1)
-    1.1
-    """
-    steps = len(trace) - 1
-    window = max(1, steps // 20)
-    if steps < 1:
-        return math.inf
-    recent = trace[-1] - trace[-1 - window]
-    if recent <= 0:
-        return 0.0
-    estimates = []
-    for share in LOOK_BACK:
-        then = min(int(steps * share), steps - 1)
-        earlier = trace[then] - trace[then - window] if then >= window else 0.0
-        if not earlier > recent:
-            return math.inf
-        shrinkage = math.log(earlier / recent)
-        factor = math.exp(-shrinkage * window / (steps - then))
-        power = shrinkage / math.log((steps - window / 2) / (then - window / 2))
-        mixture = min(power / (power - 1), LARGEST_MIXTURE) if power > 1 else LARGEST_MIXTURE
-        estimates.append(mixture * recent * factor / (1 - factor))
-    return max(estimates)
 
 
 def check_rise(iteration: int, before: Record, after: Record) -> None:
@@ -101,7 +56,9 @@ def check_rise(iteration: int, before: Record, after: Record) -> None:
 
 
 class Climb:
-    """One ascent of an `EM` from a starting model, and its record.
+    """One ascent of an `EM` from a starting model by some method, and its record.
+
+    Whatever the method, it ends with an EM step.
 
     Attributes
     ----------
@@ -113,8 +70,9 @@ class Climb:
     converged, interrupted : bool
     """
 
-    def __init__(self, em: EM, start: GaussianModel, *, tol: float) -> None:
-        self.em = em
+    def __init__(self, method: EMSteps, start: GaussianModel, *, tol: float) -> None:
+        self.em = method.em
+        self.method = method
         self.tol = tol
         self.records: list[Record] = []
         self.interrupted = False
@@ -123,7 +81,7 @@ class Climb:
         self._state: Ascent | None = None
 
     def run(self, *, max_iter: int, progress: bool) -> None:
-        """Take EM steps until the estimated gain to come is at most `tol` nats.
+        """Take steps until the estimated gain to come is at most `tol` nats.
 
         With `tol` 0 exactly `max_iter` steps are taken. KeyboardInterrupt goes through; the state
         is then that after the last whole step, and `complete` makes it fit to be returned.
@@ -134,9 +92,10 @@ class Climb:
             Where a step lowered the penalized log-likelihood by more than rounding.
         """
         total = None if self.tol else max_iter
-        with tqdm(total=total, disable=not progress, desc="EM", unit=" steps") as bar:
+        with tqdm(total=total, disable=not progress, desc="fit", unit=" steps") as bar:
             while self._state is None or (self.n_iter < max_iter and not self.converged):
-                self._advance()
+                at_last = self._state is not None and self.n_iter == max_iter - 1
+                self._advance(EMSteps(self.em) if at_last else self.method)
                 last = self.records[-1]
                 known = np.isfinite(last.gain_to_come)
                 to_come = f", about {last.gain_to_come:.1e} nats to come" if known else ""
@@ -145,18 +104,21 @@ class Climb:
                 bar.update(self.n_iter - bar.n)
 
     def complete(self) -> None:
-        """Take a first step where an interrupt came before it; drop what a broken step left."""
+        """Take a last EM step where the last one was none; drop what a broken step left."""
         while self._state is None or self._state.previous is None:
-            self._advance()
+            self._advance(EMSteps(self.em))
         del self.records[self.n_iter + 1 :]
 
-    def _advance(self) -> None:
-        """Evaluate the start, or take one EM step; the state changes last, in one assignment."""
+    def _advance(self, method: EMSteps) -> None:
+        """Evaluate the start, or take one step; the state changes last, in one assignment."""
         state = self._state
-        step = 0 if state is None else state.n_iter + 1
-        del self.records[step:], self._levels[step:]  # what an interrupted step left behind
-        model = self._start if state is None else self.em.m_step(state.statistics)
-        statistics = self.em.e_step(model)
+        number = 0 if state is None else state.n_iter + 1
+        del self.records[number:], self._levels[number:]  # what an interrupted step left behind
+        if state is None:
+            step = Step(self.em.e_step(self._start), 1, None)
+        else:
+            step = method.step(state.statistics)
+        statistics, model = step.statistics, step.statistics.model
         level = self.em.penalized_log_likelihood(model, statistics)
         self._levels.append(level)
         record = Record(
@@ -164,17 +126,16 @@ class Climb:
             self.em.prior.log_density(model),
             level,
             self.em.rounding_bound(statistics),
-            estimated_gain(self._levels),
+            self.method.gain_to_come(self._levels),
+            step.evaluations + (self.records[-1].evaluations if number else 0),
         )
-        if step:
-            check_rise(step, self.records[-1], record)
+        if number:
+            check_rise(number, self.records[-1], record)
         self.records.append(record)
-        self._state = Ascent(
-            statistics,
-            None if state is None else state.statistics.model,
-            step,
-            converged=bool(self.tol) and record.gain_to_come <= self.tol,
-        )
+        converged = bool(self.tol) and record.gain_to_come <= self.tol
+        # Once converged, the final EM step changes nothing of that.
+        converged = converged or (state is not None and state.converged)
+        self._state = Ascent(statistics, step.previous, number, converged)
 
     @property
     def state(self) -> Ascent:

@@ -54,6 +54,11 @@ def rounding_share(size: int, eps: float) -> float:
     return min(size * eps, math.sqrt(eps))
 
 
+def eps_of_share(size: int, share: float) -> float:
+    """Return the eps whose `rounding_share` is `share`, 1 at most: no digit is left."""
+    return min(max(share / size, share**2), 1.0)
+
+
 def as_array(given: Any, what: str) -> NDArray[Any]:
     """Return `given` as a plain array, NaN where a masked array is masked."""
     if hasattr(given, "toarray"):

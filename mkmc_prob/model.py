@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import blas
 
 from .checks import LARGEST_ENTRY, as_array, generator, positive_number, whole_number
 from .conditional import LOG_2_PI, TOO_SINGULAR, ConditionalGaussian
 from .errors import IndefiniteKernelError, KernelError, LabelError
 from .labels import Labels, as_labels, name_some, positions
-from .linalg import Matrix, cholesky, inverse, log_determinant, solve
+from .linalg import Matrix, cholesky, inverse, log_determinant, mirrored, solve
 from .matrices import labelled, square_matrix
 
 
@@ -82,6 +83,14 @@ class GaussianModel:
         """Return the model of a matrix known to be symmetric: the M-step's way in, unchecked."""
         model = cls.__new__(cls)
         model._set(matrix, objects)
+        return model
+
+    @classmethod
+    def of_factor(cls, factor: Matrix, objects: Labels) -> "GaussianModel":
+        """Return the model L L' of a lower triangular L, which is then its Cholesky factor."""
+        lower = blas.dsyrk(1.0, factor, lower=1)
+        model = cls.of(mirrored(np.tril(lower)), objects)
+        model.__dict__["cholesky"] = factor
         return model
 
     def _set(self, matrix: Matrix, objects: Labels) -> None:

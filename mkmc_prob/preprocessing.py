@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from .checks import rounding_share
+from .checks import eps_of_share, rounding_share
 from .errors import IndefiniteKernelError, KernelError, warn
 from .kernels import check_stack, visible_objects
 from .linalg import Matrix, symmetrized
@@ -49,7 +49,7 @@ def center(stack: xr.DataArray) -> xr.DataArray:
     -------
     xarray.DataArray
         The centered stack. The coordinate `rounding` grows by ||Q||_F / ||H Q H||_F, the digits
-        that cancel where the mean is large beside the spread, to 1 at most (no digit is left).
+        that cancel where the mean is large beside the spread; where none is left, the block is 0.
 
     Warns
     -----
@@ -76,18 +76,21 @@ def center(stack: xr.DataArray) -> xr.DataArray:
         mean = kernel.block.mean(axis=0)
         # The sum of two row means is the same both ways round, so the result is symmetric.
         centered = kernel.block - (mean[:, None] + mean) + mean.mean()
-        result.values[kernel.k][kernel.place] = centered
-        # The absolute error stays, n * rounding * ||Q||_F at most; the block shrinks.
+        # The absolute error stays, the tolerance of the block at most; the block shrinks.
         before, after = _frobenius(kernel.block), _frobenius(centered)
-        if after:
-            rounding[kernel.k] = min(1.0, kernel.rounding * max(1.0, before / after))
-        if before and after <= _tolerance(kernel.block, kernel.rounding):
+        error = _tolerance(kernel.block, kernel.rounding)
+        if after > error:
+            grown = eps_of_share(len(mean), error / after)
+            rounding[kernel.k] = max(kernel.rounding, grown)
+        elif before:
+            centered[:] = 0.0  # what is left has any sign
             warn(
                 f"kernel {kernel.name!r}: centering leaves nothing of it beyond rounding (norm "
-                f"{after:.3g} of {before:.3g}): its {len(mean)} visible objects are all alike, or "
-                "their mean is too large for the precision. Leave the kernel out, or center its "
-                "features before computing it."
+                f"{after:.3g} of {before:.3g}), so zeros: its {len(mean)} visible objects are all "
+                "alike, or their mean is too large for the precision. Leave the kernel out, or "
+                "center its features before computing it."
             )
+        result.values[kernel.k][kernel.place] = centered
     return _with_rounding(result, rounding)
 
 
@@ -147,7 +150,7 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
         if negative is not None and _negative_spectrum(kernel.block, kernel.rounding) is None:
             # The rounding whose tolerance is a little beyond the smallest eigenvalue.
             share = 1.01 * -negative[0] / _frobenius(normalized)
-            rounding[kernel.k] = min(1.0, max(share / len(diagonal), share**2))
+            rounding[kernel.k] = eps_of_share(len(diagonal), share)
     return _with_rounding(result, rounding)
 
 

@@ -29,7 +29,7 @@ from mkmc_prob import (
     fit,
     stack_kernels,
 )
-from mkmc_prob.ascent import estimated_gain
+from mkmc_prob.stopping import estimated_gain
 
 
 def small_stack(seed=0, size=6, kernels=3, missing=0.5):
@@ -535,7 +535,9 @@ def test_numpy_numbers_are_numbers():
 
 
 def test_other_arguments_are_checked():
-    with pytest.raises(KernelError, match=r"method: 'newton' found; 'em' is needed"):
+    with pytest.raises(
+        KernelError, match=r"method: 'newton' found; 'em' or 'geodesic' or 'squarem' is needed"
+    ):
         fit(small_stack(), method="newton")
     with pytest.raises(KernelError, match=r"prior: 0\.1 found"):
         fit(small_stack(), prior=0.1)

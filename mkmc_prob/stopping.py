@@ -1,0 +1,77 @@
+"""When an ascent may stop: estimates of the gain in log-likelihood that is still to come.
+
+Enters: the log-likelihoods so far, one per model. Leaves: nats, which is what `tol` is compared
+with whatever the method: small steps alone are not convergence.
+"""
+
+import math
+from collections.abc import Sequence
+
+#: How far back the increments are compared with today's, as a share of the steps taken.
+LOOK_BACK = (0.9, 0.5)
+#: The most by which slower rates, not seen yet, may enlarge the gain still to come.
+LARGEST_MIXTURE = 3.0
+#: The rise over this share of the steps taken, and over this many at least, may come once more.
+RECENT_SHARE, RECENT_STEPS = 0.25, 10
+
+
+def estimated_gain(trace: Sequence[float]) -> float:
+    """Estimate how much the log-likelihood would still rise, in nats, from its trace so far.
+
+    Were there one rate, EM's increments would shrink by the same factor q every w steps, and of
+    the rise D over the last w steps D q / (1 - q) would still be to come (Aitken). But they are a
+    mixture of rates, whose slower parts show later: locally the increments shrink like t^-p in
+    the number t of steps, and p / (p - 1) times as much is to come. q and p are read off the rise
+    over a short window now and at 0.9 t and at 0.5 t; the larger estimate counts. The factor
+    p / (p - 1) is held to 3: right after a warm start t says nothing.
+
+    Returns
+    -------
+    float
+        Infinite where there are too few steps to tell or the increments do not shrink; 0 where the
+        trace no longer rises at all, which only rounding lets happen.
+
+    Examples
+    --------
+    >>> from mkmc_prob.stopping import estimated_gain
+    >>> round(estimated_gain([-(0.5**t) for t in range(31)]) * 2**30, 1)
+    1.1
+    """
+    steps = len(trace) - 1
+    window = max(1, steps // 20)
+    if steps < 1:
+        return math.inf
+    recent = trace[-1] - trace[-1 - window]
+    if recent <= 0:
+        return 0.0
+    estimates = []
+    for share in LOOK_BACK:
+        then = min(int(steps * share), steps - 1)
+        earlier = trace[then] - trace[then - window] if then >= window else 0.0
+        if not earlier > recent:
+            return math.inf
+        shrinkage = math.log(earlier / recent)
+        factor = math.exp(-shrinkage * window / (steps - then))
+        power = shrinkage / math.log((steps - window / 2) / (then - window / 2))
+        mixture = min(power / (power - 1), LARGEST_MIXTURE) if power > 1 else LARGEST_MIXTURE
+        estimates.append(mixture * recent * factor / (1 - factor))
+    return max(estimates)
+
+
+def recent_rise(trace: Sequence[float]) -> float:
+    """Return the rise over the last quarter of the steps, ten at least, in nats.
+
+    The estimate for methods whose steps differ too much in length to have a rate: what rose in the
+    last quarter is taken for what is still to come. Infinite before the tenth step.
+
+    Examples
+    --------
+    >>> from mkmc_prob.stopping import recent_rise
+    >>> recent_rise([0.0, *[1.0] * 8, 1.5, 1.75])
+    1.75
+    >>> recent_rise([0.0])
+    inf
+    """
+    steps = len(trace) - 1
+    window = max(RECENT_STEPS, int(steps * RECENT_SHARE))
+    return trace[-1] - trace[-1 - window] if steps >= window else math.inf

@@ -1,0 +1,157 @@
+"""Accelerated methods climb the same likelihood, in fewer evaluations, and never fall."""
+
+import numpy as np
+import plain
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import problems, random_covariance
+from test_fit import small_stack
+from test_reference import digits_kernels
+
+from mkmc_prob import EM, ConvergenceWarning, GaussianModel, WishartPrior, fit, stack_kernels
+from mkmc_prob.acceleration import METHODS, Geodesic, _along, _inner
+from mkmc_prob.stopping import recent_rise
+
+FAST = ["geodesic", "squarem"]
+
+
+@pytest.mark.parametrize("method", FAST)
+@settings(max_examples=30)
+@given(problems())
+@pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
+def test_every_step_rises_and_the_last_is_an_em_step(method, problem):
+    nu = problem.degrees_of_freedom
+    result = fit(
+        problem.stack,
+        prior=problem.prior,
+        degrees_of_freedom=nu,
+        tol=0,
+        max_iter=15,
+        method=method,
+    )
+    assert result.n_iter == 15
+    trace = result.trace
+    rises = np.diff(trace["penalized_log_likelihood"])
+    assert (rises >= -2 * trace["rounding_bound"].values[1:]).all()
+    assert (np.diff(trace["evaluations"]) >= 1).all()
+    strength, scale = problem.prior.strength, problem.scale
+    model = result.model.matrix
+    again = plain.m_step(result.completed.values, nu, strength, scale)
+    np.testing.assert_allclose(model, again, rtol=1e-8, atol=1e-8)
+    expected = plain.penalized_log_likelihood(
+        problem.stack.values, problem.visible, nu, strength, scale, model
+    )
+    assert result.penalized_log_likelihood == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=30)
+@given(problems(largest=5), st.integers(0, 2**32 - 1))
+def test_the_gradient_is_the_slope_along_the_geodesic(problem, seed):
+    """By finite differences of the plainly written likelihood."""
+    rng = np.random.default_rng(seed)
+    size = problem.stack.sizes["object"]
+    em = EM(problem.stack, problem.prior, problem.degrees_of_freedom)
+    model = GaussianModel(random_covariance(rng, size))
+    gradient = Geodesic(em)._gradient(em.e_step(model))
+    direction = np.tril(rng.standard_normal((size, size)))
+    weight = 0.5 * (problem.prior.strength + problem.degrees_of_freedom.sum())
+
+    def level(length):
+        moved = _along(model, length * direction)
+        return plain.penalized_log_likelihood(
+            problem.stack.values,
+            problem.visible,
+            problem.degrees_of_freedom,
+            problem.prior.strength,
+            problem.scale,
+            moved.matrix,
+        )
+
+    step = 1e-5
+    slope = (level(step) - level(-step)) / (2 * step)
+    assert weight * _inner(gradient, direction) == pytest.approx(slope, rel=1e-5, abs=1e-4)
+
+
+def test_moving_keeps_the_factor_and_the_direction():
+    model = GaussianModel(random_covariance(np.random.default_rng(0), 5))
+    direction = np.asfortranarray(np.tril(np.random.default_rng(1).standard_normal((5, 5))))
+    before = direction.copy()
+    moved = _along(model, direction)
+    np.testing.assert_array_equal(direction, before)
+    np.testing.assert_allclose(moved.cholesky, np.linalg.cholesky(moved.matrix), rtol=1e-10)
+    assert (moved.matrix == moved.matrix.T).all()
+
+
+@pytest.mark.parametrize("method", FAST)
+@pytest.mark.parametrize("strength", [0.1, 1.0])
+def test_all_methods_end_in_the_same_optimum(method, strength):
+    stack = small_stack(size=8)
+    slow = fit(stack, strength=strength, tol=0, max_iter=4000)
+    fast = fit(stack, strength=strength, tol=0, max_iter=400, method=method)
+    assert fast.penalized_log_likelihood == pytest.approx(slow.penalized_log_likelihood, abs=1e-6)
+    np.testing.assert_allclose(fast.completed, slow.completed, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "strength", "em_evaluations"),
+    # The evaluations plain EM needs until within 0.005 nats of its maximum.
+    [("visible_10", 0.1, 56), ("visible_60", 0.1, 167), ("visible_10", 0.01, 638)],
+)
+def test_the_geodesic_method_needs_a_sixth_of_ems_evaluations(pattern, strength, em_evaluations):
+    kernels, patterns = digits_kernels()
+    stack = stack_kernels(kernels, visible=patterns[pattern])
+    trace = fit(stack, strength=strength, method="geodesic", tol=1e-4).trace
+    level = trace["penalized_log_likelihood"].values
+    needed = trace["evaluations"].values[np.argmax(level >= level[-1] - 0.005)]
+    assert needed <= em_evaluations / (6 if em_evaluations > 100 else 1)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("at", [1, 2, 4, 9])
+def test_an_interrupt_ends_with_an_em_step(monkeypatch, method, at):
+    original = EM.e_step
+
+    def interrupted(self, model):
+        interrupted.calls += 1
+        if interrupted.calls == at:
+            raise KeyboardInterrupt
+        return original(self, model)
+
+    interrupted.calls = 0
+    monkeypatch.setattr(EM, "e_step", interrupted)
+    stack = small_stack(size=10)
+    with pytest.warns(ConvergenceWarning, match="interrupted after"):
+        result = fit(stack, method=method, strength=0.01)
+    again = plain.m_step(result.completed.values, np.ones(3), 0.01, np.eye(10))
+    np.testing.assert_allclose(result.model.matrix, again, rtol=1e-9, atol=1e-9)
+    assert (np.diff(result.trace["penalized_log_likelihood"]) > 0).all()
+
+
+@pytest.mark.parametrize("method", FAST)
+def test_the_same_call_gives_the_same_bits(method):
+    one, two = (fit(small_stack(), method=method) for _ in range(2))
+    assert one.identical(two)
+
+
+@pytest.mark.parametrize("method", FAST)
+@pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
+def test_stacks_at_the_edges(method):
+    rng = np.random.default_rng(0)
+    one = fit(stack_kernels(np.array([[[3.0]]])), strength=1.0, method=method, tol=0, max_iter=4)
+    np.testing.assert_allclose(one.model.matrix, [[2.0]])
+    kernels = np.array([random_covariance(rng, 4) for _ in range(2)])
+    whole = fit(stack_kernels(kernels), strength=0.5, method=method, tol=0, max_iter=4)
+    np.testing.assert_allclose(whole.model.matrix, (kernels.sum(0) + 0.5 * np.eye(4)) / 2.5)
+    visible = [[1, 1, 0, 0], [0, 1, 0, 1]]
+    unseen = fit(stack_kernels(kernels, visible=visible), method=method, prior=WishartPrior(0.5))
+    assert not unseen.completed.isnull().any()
+    singular = fit(stack_kernels(np.ones((1, 4, 4))), method=method, strength=1e-6)
+    assert (np.diff(singular.trace["penalized_log_likelihood"]) >= -1e-9).all()
+
+
+def test_the_recent_rise_is_that_of_a_quarter_of_the_steps():
+    trace = np.sqrt(np.arange(101.0)).tolist()
+    assert recent_rise(trace) == pytest.approx(10 - np.sqrt(75))
+    assert recent_rise(trace[:10]) == np.inf
+    assert recent_rise(trace[:11]) == pytest.approx(np.sqrt(10))
