@@ -20,7 +20,7 @@ from .linalg import (
     inverse,
     log_determinant,
     solve,
-    symmetrized,
+    symmetrize,
 )
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
@@ -93,7 +93,8 @@ class ConditionalGaussian:
         factor = cholesky(matrix[np.ix_(v, v)], "model matrix", objects[v], TOO_SINGULAR)
         half = half_solve(factor, matrix[np.ix_(v, h)])
         regression = half_solve(factor, half, transposed=True)
-        covariance = matrix[np.ix_(h, h)] - symmetrized(half.T @ half)
+        covariance = matrix[np.ix_(h, h)]
+        covariance -= symmetrize(half.T @ half)
         log_det_hidden = log_det - log_determinant(factor)
         return cls(regression, covariance, log_det_hidden, objects[v], objects[h])
 
@@ -135,7 +136,8 @@ class ConditionalGaussian:
                 "row and column a visible object."
             )
         cross = np.asarray(visible_moment) @ self.regression
-        hidden = self.covariance + symmetrized(self.regression.T @ cross)
+        hidden = symmetrize(self.regression.T @ cross)
+        hidden += self.covariance
         return cross, hidden
 
     def sample(self, visible_values: Matrix, *, seed: int | np.random.Generator) -> xr.DataArray:

@@ -196,11 +196,13 @@ class EM:
             if len(h):
                 conditional = model.condition(visible)
                 cross, hidden = conditional.expected_second_moments(visible_moment)
-                moment[np.ix_(v, h)] += nu * cross
-                moment[np.ix_(h, v)] += nu * cross.T
-                moment[np.ix_(h, h)] += nu * hidden
                 log_det -= conditional.log_determinant
                 trace += np.vdot(precision[np.ix_(v, h)], cross)
+                cross *= nu
+                hidden *= nu
+                moment[np.ix_(v, h)] += cross
+                moment[np.ix_(h, v)] += cross.T
+                moment[np.ix_(h, h)] += hidden
                 entropy[k] = nu * conditional.entropy
             log_likelihood[k] = -0.5 * nu * (len(v) * LOG_2_PI + log_det + trace)
         return ExpectedStatistics(self, model, moment, log_likelihood, entropy)

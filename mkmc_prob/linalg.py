@@ -14,6 +14,8 @@ from .errors import IndefiniteKernelError
 from .labels import Labels
 
 Matrix = NDArray[np.float64]
+#: Rows and columns that are transposed at a time: two such blocks fit in a core's own cache.
+BLOCK = 128
 
 
 def cholesky(matrix: Matrix, what: str, labels: Labels | None = None, remedy: str = "") -> Matrix:
@@ -50,7 +52,7 @@ def inverse(factor: Matrix) -> Matrix:
     if not factor.size:
         return np.zeros_like(factor)
     lower, _ = lapack.dpotri(factor, lower=1)
-    return mirrored(lower)
+    return mirror(lower).T  # LAPACK's order is NumPy's after transposing, which changes nothing
 
 
 def solve(factor: Matrix, right: Matrix) -> Matrix:
@@ -69,13 +71,25 @@ def half_solve(factor: Matrix, right: Matrix, *, transposed: bool = False) -> Ma
     return solution  # type: ignore[no-any-return]
 
 
-def mirrored(lower: Matrix) -> Matrix:
-    """Return the symmetric matrix of a lower triangle (zeros above its diagonal)."""
-    full = lower + lower.T
-    full.flat[:: len(full) + 1] *= 0.5  # the diagonal was added to itself; halving is exact
-    return full
+def mirror(lower: Matrix) -> Matrix:
+    """Copy the lower triangle of `lower` over its upper one, in place; return it."""
+    for i in range(0, len(lower), BLOCK):
+        j = i + BLOCK
+        lower[i:j, j:] = lower[j:, i:j].T
+        corner = lower[i:j, i:j]
+        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+    return lower
 
 
-def symmetrized(matrix: Matrix) -> Matrix:
-    """Return (A + A') / 2, exactly symmetric."""
-    return 0.5 * (matrix + matrix.T)
+def symmetrize(matrix: Matrix) -> Matrix:
+    """Replace A by (A + A') / 2, exactly symmetric, in place; return it."""
+    for i in range(0, len(matrix), BLOCK):
+        for j in range(i, len(matrix), BLOCK):
+            above, below = (
+                matrix[i : i + BLOCK, j : j + BLOCK],
+                matrix[j : j + BLOCK, i : i + BLOCK],
+            )
+            mean = 0.5 * (above + below.T)
+            above[...] = mean
+            below[...] = mean.T
+    return matrix

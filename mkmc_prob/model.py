@@ -18,7 +18,7 @@ from .checks import LARGEST_ENTRY, as_array, generator, positive_number, whole_n
 from .conditional import LOG_2_PI, TOO_SINGULAR, ConditionalGaussian
 from .errors import IndefiniteKernelError, KernelError, LabelError
 from .labels import Labels, as_labels, name_some, positions
-from .linalg import Matrix, cholesky, inverse, log_determinant, mirrored, solve
+from .linalg import Matrix, cholesky, inverse, log_determinant, mirror, solve
 from .matrices import labelled, square_matrix
 
 
@@ -88,8 +88,7 @@ class GaussianModel:
     @classmethod
     def of_factor(cls, factor: Matrix, objects: Labels) -> "GaussianModel":
         """Return the model L L' of a lower triangular L, which is then its Cholesky factor."""
-        lower = blas.dsyrk(1.0, factor, lower=1)
-        model = cls.of(mirrored(np.tril(lower)), objects)
+        model = cls.of(mirror(blas.dsyrk(1.0, factor, lower=1)).T, objects)
         model.__dict__["cholesky"] = factor
         return model
 

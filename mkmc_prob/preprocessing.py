@@ -17,7 +17,7 @@ from scipy.linalg import lapack
 from .checks import eps_of_share, rounding_share
 from .errors import IndefiniteKernelError, KernelError, warn
 from .kernels import check_stack, visible_objects
-from .linalg import Matrix, symmetrized
+from .linalg import Matrix, symmetrize
 
 #: How `repair_spectrum` treats eigenvalues below zero.
 Method = Literal["clip", "shift", "flip"]
@@ -375,7 +375,7 @@ def _correction(block: Matrix, method: Method) -> Matrix:
         return np.diag(np.full(len(block), -values[0]))
     below = values < 0.0
     half = vectors[:, below] * np.sqrt(-values[below])
-    once = symmetrized(half @ half.T)  # the negative part of the block, its sign turned
+    once = symmetrize(half @ half.T)  # the negative part of the block, its sign turned
     return once if method == "clip" else 2.0 * once
 
 

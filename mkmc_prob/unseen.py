@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .errors import LabelError
 from .labels import Labels, name_some, positions
-from .linalg import Matrix, cholesky, log_determinant, solve, symmetrized
+from .linalg import Matrix, cholesky, log_determinant, solve, symmetrize
 from .model import GaussianModel
 from .prior import WishartPrior
 
@@ -43,7 +43,7 @@ class Unseen:
         scale = prior.scale_matrix(objects)
         factor = cholesky(scale[np.ix_(r, r)], "prior scale", objects[r])
         self.regression = solve(factor, scale[np.ix_(r, o)])
-        self.covariance = scale[np.ix_(o, o)] - symmetrized(scale[np.ix_(o, r)] @ self.regression)
+        self.covariance = scale[np.ix_(o, o)] - symmetrize(scale[np.ix_(o, r)] @ self.regression)
 
     @property
     def log_prior(self) -> float:
@@ -90,5 +90,5 @@ class Unseen:
         full[np.ix_(r, r)] = matrix
         full[np.ix_(r, o)] = cross
         full[np.ix_(o, r)] = cross.T
-        full[np.ix_(o, o)] = self.covariance + symmetrized(self.regression.T @ cross)
+        full[np.ix_(o, o)] = self.covariance + symmetrize(self.regression.T @ cross)
         return full
