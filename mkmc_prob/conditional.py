@@ -15,6 +15,7 @@ from .errors import KernelError
 from .labels import Labels
 from .linalg import (
     Matrix,
+    Workspace,
     cholesky,
     half_solve,
     inverse,
@@ -82,47 +83,68 @@ class ConditionalGaussian:
 
     @classmethod
     def from_covariance(
-        cls, matrix: Matrix, log_det: float, visible: NDArray[np.bool_], objects: Labels
+        cls,
+        matrix: Matrix,
+        log_det: float,
+        visible: NDArray[np.bool_],
+        objects: Labels,
+        space: Workspace | None = None,
     ) -> "ConditionalGaussian":
         """Condition by the covariance form: one Cholesky of M_vv, n^3/3 operations.
 
         With M_vv = L L' and W = L^-1 M_vh: A = L'^-1 W, C = M_hh - W' W and
         log det C = log det M - log det M_vv; `log_det` is log det M.
         """
+        space = Workspace() if space is None else space
         v, h = np.flatnonzero(visible), np.flatnonzero(~visible)
-        factor = cholesky(matrix[np.ix_(v, v)], "model matrix", objects[v], TOO_SINGULAR)
-        half = half_solve(factor, matrix[np.ix_(v, h)])
-        regression = half_solve(factor, half, transposed=True)
-        covariance = matrix[np.ix_(h, h)]
-        covariance -= symmetrize(half.T @ half)
+        block = space.block("vv", matrix, v, v)
+        factor = cholesky(block, "model matrix", objects[v], TOO_SINGULAR, overwrite=True)
+        half = half_solve(factor, space.block("vh", matrix, h, v).T, overwrite=True)
+        explained = np.matmul(half.T, half, out=space.array("hidden", len(h), len(h)))
+        covariance = space.block("hh", matrix, h, h)
+        covariance -= symmetrize(explained)
+        regression = half_solve(factor, half, transposed=True, overwrite=True)
         log_det_hidden = log_det - log_determinant(factor)
         return cls(regression, covariance, log_det_hidden, objects[v], objects[h])
 
     @classmethod
     def from_precision(
-        cls, precision: Matrix, visible: NDArray[np.bool_], objects: Labels
+        cls,
+        precision: Matrix,
+        visible: NDArray[np.bool_],
+        objects: Labels,
+        space: Workspace | None = None,
     ) -> "ConditionalGaussian":
         """Condition by the precision form: one Cholesky of P_hh, m^3/3 operations.
 
         A = -P_vh P_hh^-1 and C = P_hh^-1.
         """
+        space = Workspace() if space is None else space
         v, h = np.flatnonzero(visible), np.flatnonzero(~visible)
-        factor = cholesky(precision[np.ix_(h, h)], "model precision", objects[h], TOO_SINGULAR)
-        regression = -solve(factor, precision[np.ix_(h, v)]).T
-        return cls(regression, inverse(factor), -log_determinant(factor), objects[v], objects[h])
+        block = space.block("hh", precision, h, h)
+        factor = cholesky(block, "model precision", objects[h], TOO_SINGULAR, overwrite=True)
+        regression = solve(factor, space.block("vh", precision, v, h).T, overwrite=True).T
+        np.negative(regression, out=regression)
+        log_det_hidden = -log_determinant(factor)
+        covariance = inverse(factor, overwrite=True)
+        return cls(regression, covariance, log_det_hidden, objects[v], objects[h])
 
     @property
     def entropy(self) -> float:
         """The entropy of h given v in nats, (1/2) (m log 2 pi e + log det C)."""
         return 0.5 * (len(self.hidden) * (LOG_2_PI + 1.0) + self.log_determinant)
 
-    def expected_second_moments(self, visible_moment: Matrix) -> tuple[Matrix, Matrix]:
+    def expected_second_moments(
+        self, visible_moment: Matrix, space: Workspace | None = None
+    ) -> tuple[Matrix, Matrix]:
         """Return Q_vh = Q_vv A and Q_hh = C + A' Q_vv A, given E[v v'] = Q_vv.
 
         Parameters
         ----------
         visible_moment
             Q_vv, shape (n, n), symmetric.
+        space
+            Where to put the results, for the E-step's loop; new arrays if left out.
 
         Returns
         -------
@@ -135,8 +157,11 @@ class ConditionalGaussian:
                 f"visible_moment: shape {np.shape(visible_moment)} found, ({n}, {n}) expected: one "
                 "row and column a visible object."
             )
-        cross = np.asarray(visible_moment) @ self.regression
-        hidden = symmetrize(self.regression.T @ cross)
+        space = Workspace() if space is None else space
+        m = len(self.hidden)
+        cross = np.matmul(visible_moment, self.regression, out=space.array("cross", n, m))
+        hidden = np.matmul(self.regression.T, cross, out=space.array("hidden", m, m))
+        symmetrize(hidden)
         hidden += self.covariance
         return cross, hidden
 

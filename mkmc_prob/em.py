@@ -20,7 +20,7 @@ from .conditional import LOG_2_PI
 from .errors import KernelError, LabelError
 from .kernels import check_stack, visible_objects
 from .labels import Labels, as_labels, name_some
-from .linalg import Matrix
+from .linalg import Matrix, Workspace
 from .matrices import labelled
 from .metrics import kl_divergence
 from .model import GaussianModel
@@ -167,6 +167,7 @@ class EM:
                 strict=True,
             )
         ]
+        self._space = Workspace()
         # The visible blocks' share of S is the same in every iteration.
         self._visible_moment = np.zeros((len(self.objects), len(self.objects)))
         for source in self.sources:
@@ -190,20 +191,22 @@ class EM:
         moment = self._visible_moment.copy()
         log_likelihood = np.zeros(len(self.sources))
         entropy = np.zeros(len(self.sources))
-        precision = self._own(model).precision
+        precision, space = self._own(model).precision, self._space
         for k, (_, visible, v, h, visible_moment, nu) in enumerate(self.sources):
-            log_det, trace = model.log_determinant, np.vdot(precision[np.ix_(v, v)], visible_moment)
+            log_det = model.log_determinant
+            trace = np.vdot(space.block("vv", precision, v, v), visible_moment)
             if len(h):
-                conditional = model.condition(visible)
-                cross, hidden = conditional.expected_second_moments(visible_moment)
+                conditional = model.condition(visible, space)
+                cross, hidden = conditional.expected_second_moments(visible_moment, space)
                 log_det -= conditional.log_determinant
-                trace += np.vdot(precision[np.ix_(v, h)], cross)
+                entropy[k] = nu * conditional.entropy
+                # The regression is done with: its place takes P_vh.
+                trace += np.vdot(space.block("vh", precision, v, h), cross)
                 cross *= nu
                 hidden *= nu
                 moment[np.ix_(v, h)] += cross
                 moment[np.ix_(h, v)] += cross.T
                 moment[np.ix_(h, h)] += hidden
-                entropy[k] = nu * conditional.entropy
             log_likelihood[k] = -0.5 * nu * (len(v) * LOG_2_PI + log_det + trace)
         return ExpectedStatistics(self, model, moment, log_likelihood, entropy)
 

@@ -4,6 +4,7 @@ Enters: exactly symmetric float64 arrays. Leaves: Cholesky factors, log determin
 solves made from the factors. Plain arrays and LAPACK only; labels serve messages.
 """
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,42 @@ Matrix = NDArray[np.float64]
 BLOCK = 128
 
 
-def cholesky(matrix: Matrix, what: str, labels: Labels | None = None, remedy: str = "") -> Matrix:
-    """Return the lower triangular L with L L' = `matrix`.
+class Workspace(threading.local):
+    """Buffers by name, allocated once and reused; each thread has its own.
+
+    Fresh large arrays cost as much as the arithmetic done with them. What is taken under a name
+    is good until the name is taken again.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Matrix] = {}
+
+    def array(self, name: str, rows: int, columns: int) -> Matrix:
+        """Return an array of this shape whose entries are whatever they were."""
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.size < rows * columns:
+            buffer = self._buffers[name] = np.empty(rows * columns)
+        return buffer[: rows * columns].reshape(rows, columns)
+
+    def block(
+        self, name: str, matrix: Matrix, rows: NDArray[np.intp], columns: NDArray[np.intp]
+    ) -> Matrix:
+        """Return ``matrix[np.ix_(rows, columns)]``."""
+        whole = self.array("rows", len(rows), matrix.shape[1])
+        np.take(matrix, rows, axis=0, out=whole, mode="clip")
+        out = self.array(name, len(rows), len(columns))
+        return np.take(whole, columns, axis=1, out=out, mode="clip")
+
+
+def cholesky(
+    matrix: Matrix,
+    what: str,
+    labels: Labels | None = None,
+    remedy: str = "",
+    *,
+    overwrite: bool = False,
+) -> Matrix:
+    """Return the lower triangular L with L L' = `matrix`, in its place if it may be overwritten.
 
     Raises
     ------
@@ -29,15 +64,16 @@ def cholesky(matrix: Matrix, what: str, labels: Labels | None = None, remedy: st
     """
     if not matrix.size:
         return np.zeros_like(matrix)
+    variances = np.diagonal(matrix).copy()
     # A symmetric matrix is its own transpose; the transpose is in LAPACK's order without a copy.
-    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=1)
+    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=int(overwrite))
     if info:
         row: Any = info - 1
         at = row if labels is None else labels.tolist()[row]
         raise IndefiniteKernelError(
             f"{what}: not positive definite to working precision: its Cholesky factorisation "
             f"stops at object {at!r}, whose conditional variance given the objects before it is "
-            f"zero or negative to rounding (its variance is {matrix[row, row]:.3g}). {remedy}"
+            f"zero or negative to rounding (its variance is {variances[row]:.3g}). {remedy}"
         )
     return factor  # type: ignore[no-any-return]
 
@@ -47,27 +83,31 @@ def log_determinant(factor: Matrix) -> float:
     return 2.0 * float(np.log(np.diagonal(factor)).sum())
 
 
-def inverse(factor: Matrix) -> Matrix:
+def inverse(factor: Matrix, *, overwrite: bool = False) -> Matrix:
     """Return (L L')^-1 of a Cholesky factor L, exactly symmetric."""
     if not factor.size:
         return np.zeros_like(factor)
-    lower, _ = lapack.dpotri(factor, lower=1)
+    lower, _ = lapack.dpotri(factor, lower=1, overwrite_c=int(overwrite))
     return mirror(lower).T  # LAPACK's order is NumPy's after transposing, which changes nothing
 
 
-def solve(factor: Matrix, right: Matrix) -> Matrix:
+def solve(factor: Matrix, right: Matrix, *, overwrite: bool = False) -> Matrix:
     """Return (L L')^-1 `right` of a Cholesky factor L."""
     if not right.size:
         return np.zeros_like(right)
-    solution, _ = lapack.dpotrs(factor, right, lower=1)
+    solution, _ = lapack.dpotrs(factor, right, lower=1, overwrite_b=int(overwrite))
     return solution  # type: ignore[no-any-return]
 
 
-def half_solve(factor: Matrix, right: Matrix, *, transposed: bool = False) -> Matrix:
+def half_solve(
+    factor: Matrix, right: Matrix, *, transposed: bool = False, overwrite: bool = False
+) -> Matrix:
     """Return L^-1 `right`, or L'^-1 `right` where `transposed`, of a Cholesky factor L."""
     if not right.size:
         return np.zeros_like(right)
-    solution, _ = lapack.dtrtrs(factor, right, lower=1, trans=int(transposed))
+    solution, _ = lapack.dtrtrs(
+        factor, right, lower=1, trans=int(transposed), overwrite_b=int(overwrite)
+    )
     return solution  # type: ignore[no-any-return]
 
 

@@ -18,7 +18,7 @@ from .checks import LARGEST_ENTRY, as_array, generator, positive_number, whole_n
 from .conditional import LOG_2_PI, TOO_SINGULAR, ConditionalGaussian
 from .errors import IndefiniteKernelError, KernelError, LabelError
 from .labels import Labels, as_labels, name_some, positions
-from .linalg import Matrix, cholesky, inverse, log_determinant, mirror, solve
+from .linalg import Matrix, Workspace, cholesky, inverse, log_determinant, mirror, solve
 from .matrices import labelled, square_matrix
 
 
@@ -177,7 +177,9 @@ class GaussianModel:
         block = self.matrix[np.ix_(place, place)]
         return moment, place, cholesky(block, "model matrix", self.objects[place], TOO_SINGULAR)
 
-    def condition(self, visible: ArrayLike | xr.DataArray) -> ConditionalGaussian:
+    def condition(
+        self, visible: ArrayLike | xr.DataArray, space: Workspace | None = None
+    ) -> ConditionalGaussian:
         """Return the distribution of the other objects given the visible ones.
 
         Parameters
@@ -185,6 +187,8 @@ class GaussianModel:
         visible
             One bool an object, aligned by label where it is labelled; or the labels of the visible
             objects (in any order: the result keeps the model's). Integers are labels.
+        space
+            Where to put the result, for the E-step's loop; new arrays if left out.
 
         Notes
         -----
@@ -195,9 +199,9 @@ class GaussianModel:
         mask = self._mask(visible)
         n, m = int(mask.sum()), int((~mask).sum())
         if m**3 + 2 * n * m**2 < n**3 / 3 + 2 * n**2 * m + n * m**2:
-            return ConditionalGaussian.from_precision(self.precision, mask, self.objects)
+            return ConditionalGaussian.from_precision(self.precision, mask, self.objects, space)
         return ConditionalGaussian.from_covariance(
-            self.matrix, self.log_determinant, mask, self.objects
+            self.matrix, self.log_determinant, mask, self.objects, space
         )
 
     def sample(self, draws: int, *, seed: int | np.random.Generator) -> xr.DataArray:
