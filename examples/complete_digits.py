@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--n-per-class", type=int, default=50, help="digits of each class")
     parser.add_argument("--ratio", type=float, default=0.5, help="share of the pairs removed")
     parser.add_argument("--strength", type=float, nargs="+", default=[0.1], help="of the prior")
+    parser.add_argument("--method", default="em", help="em, geodesic or squarem")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     mpl.use("Agg")  # pictures go to files
@@ -56,9 +57,9 @@ def main() -> None:
     rows = {}
     for strength in options.strength:
         started = time.perf_counter()
-        result = fit(incomplete, strength=strength, progress=True)
+        result = fit(incomplete, strength=strength, method=options.method, progress=True)
         rows[f"MKMC, strength {strength:g}"] = scores(result.completed) | {
-            "EM steps": result.n_iter,
+            "steps": result.n_iter,
             "seconds": round(time.perf_counter() - started, 1),
         }
         if strength == options.strength[0]:

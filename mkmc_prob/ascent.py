@@ -163,7 +163,8 @@ class Climb:
         elif self.tol and not self.converged:
             message = (
                 f"not converged in {self.n_iter} iterations: {rest} still to come, more than "
-                f"tol={self.tol:g}. Raise max_iter, or continue with initial=result.model."
+                f"tol={self.tol:g}. Raise max_iter, continue with initial=result.model, or use "
+                'method="geodesic", which needs fewer steps.'
             )
         else:
             return

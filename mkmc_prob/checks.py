@@ -136,6 +136,8 @@ def check_square(values: NDArray[Any], what: str) -> None:
     remedy = "Pass a square matrix."
     if values.ndim == 2 and values.dtype.kind in "biuf":
         remedy = "Of a table of features X (objects x features) pass a kernel: X @ X.T, say."
+    elif values.ndim == 2 and values.shape[1] == values.shape[0] + 1:
+        remedy = "Its first column looks like the labels: pandas.read_csv(path, index_col=0)."
     elif values.dtype.kind in "UO" and values.ndim == 0:
         remedy = "Read a file first: io.read_kernel(path)."
     raise KernelError(f"{what}: shape {values.shape} is not square. {remedy}")

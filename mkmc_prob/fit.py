@@ -55,12 +55,14 @@ def fit(
     method
         "em": the paper's Algorithm 1. "geodesic": L-BFGS in the geometry in which an EM step is a
         gradient step; it climbs the same likelihood in far fewer steps where the strength is
-        small. "squarem": squared extrapolation, the classical accelerator of EM.
+        small. "squarem": squared extrapolation, the classical accelerator of EM, as a yardstick;
+        it can need more evaluations than EM does.
     tol
         The fit has converged when the estimated gain in log-likelihood still to come is at most
         `tol`, in nats. A shortfall of g nats displaces any one parameter by at most about
-        sqrt(2 g) of its standard error: 1e-3 stands for 4 %. With 0 exactly `max_iter` steps are
-        taken.
+        sqrt(2 g) of its standard error: 1e-3 stands for 4 %. The estimate follows the rates seen
+        so far; far from the maximum, at a small strength, it can be several times too small. With
+        0 exactly `max_iter` steps are taken.
     max_iter
         The most steps, at least 1.
     initial

@@ -233,6 +233,11 @@ class GaussianModel:
             )
         if values.dtype == bool:
             return values
+        zeros_and_ones = values.dtype.kind in "iu" and np.isin(values, (0, 1)).all()
+        if len(values) == len(self.objects) > 1 and zeros_and_ones:
+            raise KernelError(
+                f"visible: {values.tolist()} may be a mask or labels. A mask has bools."
+            )
         mask = np.zeros(len(self.objects), dtype=bool)
         mask[self._places(as_labels(values.tolist(), "visible"), len(values))] = True
         return mask

@@ -102,7 +102,8 @@ class MKMCResult:
         return (
             f"MKMCResult: {sizes['kernel']} kernels over {sizes['object']} objects, "
             f"{self.prior!r}\n"
-            f"{how} after {self.n_iter} {self.method} iterations; penalized log-likelihood "
+            f"{how} after {self.n_iter} {self.method} iterations "
+            f"({int(self.trace['evaluations'][-1])} evaluations); penalized log-likelihood "
             f"{first:.4f} -> {self.penalized_log_likelihood:.4f} nats{rest}"
         )
 
@@ -275,7 +276,7 @@ def load_result(path: str | os.PathLike[str]) -> MKMCResult:
     if tree.attrs.get("mkmc_prob_layout") != LAYOUT:
         raise MKMCError(
             f"{path}: not a result of this version of mkmc_prob (layout {LAYOUT}). Pass a file "
-            "that MKMCResult.save wrote."
+            "that MKMCResult.save wrote; a stack is read by io.read_stack."
         )
     try:
         return _from_datatree(tree)

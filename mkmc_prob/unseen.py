@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .errors import LabelError
+from .errors import LabelError, MKMCError
 from .labels import Labels, name_some, positions
 from .linalg import Matrix, cholesky, log_determinant, solve, symmetrize
 from .model import GaussianModel
@@ -70,7 +70,10 @@ class Unseen:
         model = given
         if not isinstance(given, GaussianModel):
             has_labels = isinstance(given, xr.DataArray) or hasattr(given, "columns")
-            model = GaussianModel(given, objects=None if has_labels else self.objects)
+            try:
+                model = GaussianModel(given, objects=None if has_labels else self.objects)
+            except MKMCError as error:
+                raise type(error)(f"initial: {error}") from error
         wanted = self.objects[self.seen]
         place = positions(wanted, model.objects)
         if (place < 0).any():

@@ -195,8 +195,10 @@ def test_a_start_may_be_labelled_in_another_order_or_plain():
         np.testing.assert_allclose(other, results[0], rtol=1e-12)
     with pytest.raises(LabelError, match="initial: it has no object 'p5'"):
         fit(stack, initial=GaussianModel(np.eye(5), objects=[f"p{i}" for i in range(5)]))
-    with pytest.raises(IndefiniteKernelError, match="not positive definite"):
+    with pytest.raises(IndefiniteKernelError, match="initial: model matrix: not positive definite"):
         fit(stack, initial=np.ones((6, 6)))
+    with pytest.raises(LabelError, match="initial: objects: 6 labels for 3 objects"):
+        fit(stack, initial=np.eye(3))
 
 
 # The guard

@@ -67,7 +67,10 @@ def test_the_summary_of_a_kernel_that_shows_nothing():
 
 def test_a_result_says_what_it_is(result):
     assert "3 kernels over 6 objects" in repr(result)
-    assert f"converged after {result.n_iter} em iterations" in repr(result)
+    assert (
+        f"converged after {result.n_iter} em iterations ({result.n_iter + 1} evaluations)"
+        in repr(result)
+    )
     html = result._repr_html_()
     assert "<table" in html
     assert "log_likelihood" in html
