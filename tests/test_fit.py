@@ -1,13 +1,8 @@
 """The whole job: the loop, its stopping rule, its guard, and the stacks at the edges."""
 
-import signal
-import subprocess
-import sys
-import time
 import warnings
 
 import numpy as np
-import pandas as pd
 import plain
 import pytest
 import xarray as xr
@@ -268,116 +263,6 @@ def test_the_likelihood_rises_from_a_start_of_another_scale(size):
     assert result.converged
 
 
-# Ctrl-C
-
-
-@pytest.mark.parametrize("at", [1, 2, 3, 6])
-def test_an_interrupt_returns_what_there_is(monkeypatch, at):
-    original = EM.e_step
-
-    def interrupted(self, model):
-        interrupted.calls += 1
-        if interrupted.calls == at:
-            raise KeyboardInterrupt
-        return original(self, model)
-
-    interrupted.calls = 0
-    monkeypatch.setattr(EM, "e_step", interrupted)
-    with pytest.warns(ConvergenceWarning, match="interrupted after"):
-        result = fit(small_stack())
-    monkeypatch.undo()
-    assert result.interrupted
-    assert not result.converged
-    steps = max(1, at - 2)
-    assert result.n_iter == steps
-    plain_result = fit(small_stack(), tol=0, max_iter=steps)
-    assert result.completed.identical(plain_result.completed)
-    assert result.trace.identical(plain_result.trace)
-
-
-def test_an_interrupt_while_completing_does_not_lose_the_fit(monkeypatch):
-    original = EM.complete
-
-    def interrupted(self, model):
-        interrupted.calls += 1
-        if interrupted.calls == 1:
-            raise KeyboardInterrupt
-        return original(self, model)
-
-    interrupted.calls = 0
-    monkeypatch.setattr(EM, "complete", interrupted)
-    with pytest.warns(ConvergenceWarning, match="interrupted"):
-        result = fit(small_stack())
-    assert result.converged
-    assert result.interrupted
-
-
-LONG_FIT = """
-import signal, warnings
-import numpy as np
-from mkmc_prob import fit, stack_kernels
-# A shell may start its background jobs deaf to Ctrl-C.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-features = np.random.default_rng(0).standard_normal((2, 60, 70))
-visible = np.ones((2, 60), dtype=int)
-visible[0, :20] = visible[1, 40:] = 0
-stack = stack_kernels(features @ features.transpose(0, 2, 1) / 70, visible=visible)
-warnings.simplefilter("ignore")
-print("fitting", flush=True)
-result = fit(stack, strength=1e-3, tol=0, max_iter=10_000_000)
-print(result.interrupted, bool(result.completed.isnull().any()))
-"""
-
-
-@pytest.mark.parametrize("place", ["_trace", "_extended"])
-def test_an_interrupt_after_the_ascent_does_not_lose_the_fit(monkeypatch, place):
-    from mkmc_prob import fit as function
-
-    module = sys.modules[function.__module__]
-    original = getattr(module, place)
-
-    def interrupted(*arguments):
-        monkeypatch.setattr(module, place, original)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module, place, interrupted)
-    with pytest.warns(ConvergenceWarning, match="interrupted"):
-        result = fit(small_stack())
-    assert result.interrupted
-    assert not result.completed.isnull().any()
-
-
-def test_an_interrupt_in_the_progress_bar_does_not_lose_the_fit(monkeypatch):
-    from mkmc_prob import ascent
-
-    class Bar(ascent.tqdm):
-        closed = False
-
-        def close(self):
-            super().close()
-            if not Bar.closed:
-                Bar.closed = True
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(ascent, "tqdm", Bar)
-    with pytest.warns(ConvergenceWarning, match="interrupted"):
-        assert fit(small_stack(), progress=True).interrupted
-
-
-def test_a_real_signal_ends_a_real_fit():
-    with subprocess.Popen(
-        [sys.executable, "-c", LONG_FIT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout.readline() == "fitting\n"
-            time.sleep(1.0)
-            process.send_signal(signal.SIGINT)
-            printed, errors = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert printed == "True False\n", errors
-
-
 # Stacks at the edges
 
 
@@ -501,63 +386,6 @@ def test_degrees_of_freedom_weigh_the_kernels():
     np.testing.assert_allclose(
         weighted.penalized_log_likelihood, repeated.penalized_log_likelihood, rtol=1e-12
     )
-
-
-# Arguments
-
-
-@pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf, "x", None, True])
-def test_the_strength_is_a_positive_number(value):
-    with pytest.raises(KernelError, match=r"^strength: .* a finite number > 0"):
-        fit(small_stack(), strength=value)
-
-
-@pytest.mark.parametrize("value", [0.0, np.nan, [1.0, 2.0, -3.0], {"Q1": 1, "Q2": 1, "Q3": "x"}])
-def test_the_degrees_of_freedom_are_positive_numbers(value):
-    with pytest.raises(KernelError, match=r"^degrees_of_freedom of kernel 'Q[13]': "):
-        fit(small_stack(), degrees_of_freedom=value)
-
-
-@pytest.mark.parametrize("value", [-1e-3, np.nan, np.inf, "small", None, True, 1j])
-def test_tol_is_a_number_of_nats(value):
-    with pytest.raises(KernelError, match=r"^tol: "):
-        fit(small_stack(), tol=value)
-
-
-@pytest.mark.parametrize("value", [0, -3, 2.5, "many", None, True, np.inf])
-def test_max_iter_is_a_whole_number(value):
-    with pytest.raises(KernelError, match=r"^max_iter: "):
-        fit(small_stack(), max_iter=value)
-
-
-def test_numpy_numbers_are_numbers():
-    stack = small_stack()
-    result = fit(stack, strength=np.float64(0.2), tol=np.float32(1e-3), max_iter=np.int64(500))
-    assert result.prior.strength == 0.2
-
-
-def test_other_arguments_are_checked():
-    with pytest.raises(
-        KernelError, match=r"method: 'newton' found; 'em' or 'geodesic' or 'squarem' is needed"
-    ):
-        fit(small_stack(), method="newton")
-    with pytest.raises(KernelError, match=r"prior: 0\.1 found"):
-        fit(small_stack(), prior=0.1)
-    with pytest.raises(KernelError, match="Give one of the two"):
-        fit(small_stack(), strength=0.3, prior=WishartPrior(0.5))
-    with pytest.raises(KernelError, match=r"Build one with stack_kernels"):
-        fit({"a": np.eye(2)})
-    labels = [f"p{i}" for i in range(5)]
-    scale = pd.DataFrame(np.eye(5), index=labels, columns=labels)
-    with pytest.raises(LabelError, match=r"prior scale: no row for object 'p5'"):
-        fit(small_stack(), prior=WishartPrior(1.0, scale))
-
-
-def test_progress_is_shown(capsys):
-    fit(small_stack(), progress=True)
-    assert "log-likelihood" in capsys.readouterr().err
-    fit(small_stack())
-    assert capsys.readouterr().err == ""
 
 
 @settings(max_examples=20)

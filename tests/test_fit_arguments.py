@@ -1,0 +1,62 @@
+"""What `fit` takes for its arguments, and what it says of others."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_fit import small_stack
+
+from mkmc_prob import KernelError, LabelError, WishartPrior, fit
+
+
+@pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf, "x", None, True])
+def test_the_strength_is_a_positive_number(value):
+    with pytest.raises(KernelError, match=r"^strength: .* a finite number > 0"):
+        fit(small_stack(), strength=value)
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, [1.0, 2.0, -3.0], {"Q1": 1, "Q2": 1, "Q3": "x"}])
+def test_the_degrees_of_freedom_are_positive_numbers(value):
+    with pytest.raises(KernelError, match=r"^degrees_of_freedom of kernel 'Q[13]': "):
+        fit(small_stack(), degrees_of_freedom=value)
+
+
+@pytest.mark.parametrize("value", [-1e-3, np.nan, np.inf, "small", None, True, 1j])
+def test_tol_is_a_number_of_nats(value):
+    with pytest.raises(KernelError, match=r"^tol: "):
+        fit(small_stack(), tol=value)
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.5, "many", None, True, np.inf])
+def test_max_iter_is_a_whole_number(value):
+    with pytest.raises(KernelError, match=r"^max_iter: "):
+        fit(small_stack(), max_iter=value)
+
+
+def test_numpy_numbers_are_numbers():
+    stack = small_stack()
+    result = fit(stack, strength=np.float64(0.2), tol=np.float32(1e-3), max_iter=np.int64(500))
+    assert result.prior.strength == 0.2
+
+
+def test_other_arguments_are_checked():
+    with pytest.raises(
+        KernelError, match=r"method: 'newton' found; 'em' or 'geodesic' or 'squarem' is needed"
+    ):
+        fit(small_stack(), method="newton")
+    with pytest.raises(KernelError, match=r"prior: 0\.1 found"):
+        fit(small_stack(), prior=0.1)
+    with pytest.raises(KernelError, match="Give one of the two"):
+        fit(small_stack(), strength=0.3, prior=WishartPrior(0.5))
+    with pytest.raises(KernelError, match=r"Build one with stack_kernels"):
+        fit({"a": np.eye(2)})
+    labels = [f"p{i}" for i in range(5)]
+    scale = pd.DataFrame(np.eye(5), index=labels, columns=labels)
+    with pytest.raises(LabelError, match=r"prior scale: no row for object 'p5'"):
+        fit(small_stack(), prior=WishartPrior(1.0, scale))
+
+
+def test_progress_is_shown(capsys):
+    fit(small_stack(), progress=True)
+    assert "log-likelihood" in capsys.readouterr().err
+    fit(small_stack())
+    assert capsys.readouterr().err == ""
