@@ -13,7 +13,7 @@ from scipy.linalg import blas, lapack
 
 from .em import EM, ExpectedStatistics
 from .errors import IndefiniteKernelError
-from .linalg import Matrix
+from .linalg import Matrix, inner
 from .model import GaussianModel
 from .stopping import estimated_gain, recent_rise
 
@@ -188,7 +188,8 @@ def _evaluate(em: EM, model: GaussianModel) -> tuple[ExpectedStatistics | None, 
 
 def _inner(one: Matrix, two: Matrix) -> float:
     """Return <A, B> of symmetric matrices given by their lower triangles."""
-    return float(2.0 * np.vdot(one, two) - np.vdot(np.diagonal(one), np.diagonal(two)))
+    # The same order of entries in both: ravel would copy to make it so.
+    return 2.0 * inner(one.T, two.T) - float((np.diagonal(one) * np.diagonal(two)).sum())
 
 
 def _two_loop(gradient: Matrix, pairs: tuple[tuple[Matrix, Matrix], ...]) -> Matrix:

@@ -20,6 +20,7 @@ from .linalg import (
     half_solve,
     inverse,
     log_determinant,
+    product,
     solve,
     symmetrize,
 )
@@ -100,7 +101,7 @@ class ConditionalGaussian:
         block = space.block("vv", matrix, v, v)
         factor = cholesky(block, "model matrix", objects[v], TOO_SINGULAR, overwrite=True)
         half = half_solve(factor, space.block("vh", matrix, h, v).T, overwrite=True)
-        explained = np.matmul(half.T, half, out=space.array("hidden", len(h), len(h)))
+        explained = product(half.T, half, space.array("hidden", len(h), len(h)))
         covariance = space.block("hh", matrix, h, h)
         covariance -= symmetrize(explained)
         regression = half_solve(factor, half, transposed=True, overwrite=True)
@@ -159,9 +160,9 @@ class ConditionalGaussian:
             )
         space = Workspace() if space is None else space
         m = len(self.hidden)
-        cross = np.matmul(visible_moment, self.regression, out=space.array("cross", n, m))
-        hidden = np.matmul(self.regression.T, cross, out=space.array("hidden", m, m))
-        symmetrize(hidden)
+        moment = np.ascontiguousarray(visible_moment, dtype=np.float64)
+        cross = product(moment, self.regression, space.array("cross", n, m))
+        hidden = symmetrize(product(self.regression.T, cross, space.array("hidden", m, m)))
         hidden += self.covariance
         return cross, hidden
 

@@ -20,7 +20,7 @@ from .conditional import LOG_2_PI
 from .errors import KernelError, LabelError
 from .kernels import check_stack, visible_objects
 from .labels import Labels, as_labels, name_some
-from .linalg import Matrix, Workspace
+from .linalg import Matrix, Workspace, inner
 from .matrices import labelled
 from .metrics import kl_divergence
 from .model import GaussianModel
@@ -194,14 +194,14 @@ class EM:
         precision, space = self._own(model).precision, self._space
         for k, (_, visible, v, h, visible_moment, nu) in enumerate(self.sources):
             log_det = model.log_determinant
-            trace = np.vdot(space.block("vv", precision, v, v), visible_moment)
+            trace = inner(space.block("vv", precision, v, v), visible_moment)
             if len(h):
                 conditional = model.condition(visible, space)
                 cross, hidden = conditional.expected_second_moments(visible_moment, space)
                 log_det -= conditional.log_determinant
                 entropy[k] = nu * conditional.entropy
                 # The regression is done with: its place takes P_vh.
-                trace += np.vdot(space.block("vh", precision, v, h), cross)
+                trace += inner(space.block("vh", precision, v, h), cross)
                 cross *= nu
                 hidden *= nu
                 moment[np.ix_(v, h)] += cross
@@ -223,10 +223,9 @@ class EM:
         S are the expected statistics, G = -M^-1 / 2 and A the cumulant with N degrees of freedom;
         nothing is left out but the prior's constant.
         """
-        inner = -0.5 * float(
-            np.vdot(self._own(model).precision, self._taken(statistics).second_moment)
-        )
-        return inner - model.cumulant(self.total_degrees_of_freedom) + self.prior.log_density(model)
+        fit = inner(self._own(model).precision, self._taken(statistics).second_moment)
+        cumulant = model.cumulant(self.total_degrees_of_freedom)
+        return -0.5 * fit - cumulant + self.prior.log_density(model)
 
     def entropy(self, statistics: ExpectedStatistics) -> float:
         """Return sum_k nu_k times the entropy of h_k given v_k where `statistics` were taken."""
@@ -302,8 +301,8 @@ class EM:
         inflation = np.sqrt(variance * precision).sum() ** 2
         logs = np.maximum(np.abs(np.log(variance)), np.abs(np.log(precision))) + LOG_2_PI
         weight = self.prior.strength + self.total_degrees_of_freedom
-        trace = np.vdot(model.precision, statistics.second_moment)
-        trace += self.prior.strength * np.vdot(model.precision, self._scale)
+        trace = inner(model.precision, statistics.second_moment)
+        trace += self.prior.strength * inner(model.precision, self._scale)
         size = len(self.objects)
         factor = np.sqrt(size) * (weight + trace / size) * inflation
         terms = (np.sqrt(size) + len(self.sources) + 4) * (weight * logs.sum() + trace)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from .errors import IndefiniteKernelError
 from .labels import Labels
@@ -109,6 +109,34 @@ def half_solve(
         factor, right, lower=1, trans=int(transposed), overwrite_b=int(overwrite)
     )
     return solution  # type: ignore[no-any-return]
+
+
+def product(left: Matrix, right: Matrix, out: Matrix) -> Matrix:
+    """Put `left` @ `right` into `out` and return it.
+
+    By SciPy's BLAS, like all of LAPACK here: NumPy's own is a second library with threads of its
+    own, and two pools of threads that wait for work in turn take the cores from each other.
+    """
+    if not (left.size and right.size):
+        out[...] = 0.0
+        return out
+    # out' = right' left', in LAPACK's order.
+    a, b = right.T, left.T
+    blas.dgemm(
+        1.0,
+        a if a.flags.f_contiguous else a.T,
+        b if b.flags.f_contiguous else b.T,
+        trans_a=not a.flags.f_contiguous,
+        trans_b=not b.flags.f_contiguous,
+        c=out.T,
+        overwrite_c=1,
+    )
+    return out
+
+
+def inner(one: Matrix, two: Matrix) -> float:
+    """Return the sum of the products of the entries, <A, B>; by SciPy's BLAS, see `product`."""
+    return float(blas.ddot(one.ravel(), two.ravel())) if one.size else 0.0
 
 
 def mirror(lower: Matrix) -> Matrix:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from .checks import positive_number, whole_number
 from .errors import KernelError, LabelError
 from .labels import Labels, name_some, positions
-from .linalg import Matrix, cholesky, inverse, log_determinant
+from .linalg import Matrix, cholesky, inner, inverse, log_determinant
 from .matrices import labelled, square_matrix
 from .model import GaussianModel
 
@@ -124,7 +124,7 @@ class WishartPrior:
         if self.is_identity:
             trace = float(np.trace(model.precision))
         else:
-            trace = float(np.vdot(self.scale_matrix(model.objects), model.precision))
+            trace = inner(self.scale_matrix(model.objects), model.precision)
         return -0.5 * self.strength * (model.log_determinant + trace)
 
     def mode(self, objects: Labels | int) -> Matrix:
