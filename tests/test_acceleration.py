@@ -94,17 +94,18 @@ def test_all_methods_end_in_the_same_optimum(method, strength):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "strength", "em_evaluations"),
-    # The evaluations plain EM needs until within 0.005 nats of its maximum.
-    [("visible_10", 0.1, 56), ("visible_60", 0.1, 167), ("visible_10", 0.01, 638)],
+    ("pattern", "strength", "most"),
+    # Plain EM needs 57, 599 and 1133 until within 0.005 nats of its maximum: as many are allowed
+    # where that is few, else a sixth.
+    [("visible_10", 0.1, 57), ("visible_10", 0.01, 599 / 6), ("visible_30", 0.01, 1133 / 6)],
 )
-def test_the_geodesic_method_needs_a_sixth_of_ems_evaluations(pattern, strength, em_evaluations):
+def test_the_geodesic_method_needs_far_fewer_evaluations_than_em(pattern, strength, most):
     kernels, patterns = digits_kernels()
     stack = stack_kernels(kernels, visible=patterns[pattern])
     trace = fit(stack, strength=strength, method="geodesic", tol=1e-4).trace
     level = trace["penalized_log_likelihood"].values
     needed = trace["evaluations"].values[np.argmax(level >= level[-1] - 0.005)]
-    assert needed <= em_evaluations / (6 if em_evaluations > 100 else 1)
+    assert needed <= most
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
