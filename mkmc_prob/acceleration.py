@@ -40,6 +40,8 @@ class Step(NamedTuple):
 class Method(Protocol):
     """What the loop needs of a method."""
 
+    em: EM
+
     def step(self, statistics: ExpectedStatistics) -> Step:
         """Go on from the model at which `statistics` were taken."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from .acceleration import EMSteps, Step
+from .acceleration import EMSteps, Method, Step
 from .em import ExpectedStatistics
 from .errors import ConvergenceWarning, MonotonicityError, warn
 from .model import GaussianModel
@@ -64,13 +64,13 @@ class Climb:
     ----------
     records : list of Record
         One per model matrix, the start included.
-    previous, model : GaussianModel
-        The last two models: the E-step at `previous` gave `model`.
+    state : Ascent
+        Where it stands; `state.previous` and `state.statistics.model` are the last two models.
     n_iter : int
     converged, interrupted : bool
     """
 
-    def __init__(self, method: EMSteps, start: GaussianModel, *, tol: float) -> None:
+    def __init__(self, method: Method, start: GaussianModel, *, tol: float) -> None:
         self.em = method.em
         self.method = method
         self.tol = tol
@@ -109,7 +109,7 @@ class Climb:
             self._advance(EMSteps(self.em))
         del self.records[self.n_iter + 1 :]
 
-    def _advance(self, method: EMSteps) -> None:
+    def _advance(self, method: Method) -> None:
         """Evaluate the start, or take one step; the state changes last, in one assignment."""
         state = self._state
         number = 0 if state is None else state.n_iter + 1

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from .checks import positive_number, whole_number
 from .errors import KernelError, LabelError
 from .labels import Labels, name_some, positions
-from .linalg import Matrix, cholesky, inner, inverse, log_determinant
+from .linalg import Matrix, cholesky, inner, inverse
 from .matrices import labelled, square_matrix
 from .model import GaussianModel
 
@@ -159,12 +159,6 @@ class WishartPrior:
                 f"2 l = {2 * size}. Use precision_distribution, which is always proper."
             )
         return stats.invwishart(df=self.strength - size - 1, scale=self.strength * scale)
-
-    def log_determinant_of_scale(self, objects: Labels | int) -> float:
-        """Return log det T."""
-        if self.is_identity:
-            return 0.0
-        return log_determinant(cholesky(self.scale_matrix(objects), "prior scale"))
 
     def restricted(self, objects: Labels, keep: Labels) -> "WishartPrior":
         """Return the prior of the objects to `keep`: the same strength, T's block."""
