@@ -2,13 +2,18 @@
 
 Enters: the model matrix M or its precision P = M^-1, and which objects are visible. Leaves: the
 regression and the covariance of the hidden objects given the visible, and the expected second
-moments that they give (the paper's E-step, Algorithm 1, lines 8 and 9).
+moments that they give (the paper's E-step, Algorithm 1, lines 8 and 9). There are two forms of the
+same equations, one cheap where little is hidden, one where much is.
 """
+
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
 
 from .checks import as_array, generator
 from .errors import KernelError
@@ -16,13 +21,14 @@ from .labels import Labels
 from .linalg import (
     Matrix,
     Workspace,
+    add_symmetric_product,
     cholesky,
     half_solve,
+    inner_of_block,
     inverse,
     log_determinant,
     product,
-    solve,
-    symmetrize,
+    solve_from_the_right,
 )
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
@@ -32,11 +38,20 @@ TOO_SINGULAR = (
 )
 
 
+class Moments(NamedTuple):
+    """Q_vh = Q_vv A, Q_hh = C + A' Q_vv A, and tr M_vv^-1 Q_vv, given E[v v'] = Q_vv."""
+
+    cross: Matrix
+    hidden: Matrix
+    mahalanobis: float
+
+
 class ConditionalGaussian:
     """The hidden objects h given the visible objects v, under N(0, M).
 
     h | v ~ N(A' v, C) with the regression A = M_vv^-1 M_vh and the conditional covariance
-    C = M_hh - M_hv A, the Schur complement of M_vv. Made by `GaussianModel.condition`.
+    C = M_hh - M_hv A, the Schur complement of M_vv. Made by `GaussianModel.condition`, as a
+    `CovarianceForm` or a `PrecisionForm`.
 
     Attributes
     ----------
@@ -60,92 +75,47 @@ class ConditionalGaussian:
     array([[1.5]])
     """
 
-    def __init__(
-        self,
-        regression: Matrix,
-        covariance: Matrix,
-        log_determinant: float,
-        visible: Labels,
-        hidden: Labels,
-    ) -> None:
-        self.regression = regression
-        self.covariance = covariance
-        self.log_determinant = log_determinant
-        self.visible = visible
-        self.hidden = hidden
+    log_determinant: float
+
+    def __init__(self, visible: NDArray[np.bool_], objects: Labels, space: Workspace | None):
+        self._v, self._h = np.flatnonzero(visible), np.flatnonzero(~visible)
+        self.visible, self.hidden = objects[self._v], objects[self._h]
+        self._space = Workspace() if space is None else space
 
     def __repr__(self) -> str:
         regression = pd.DataFrame(self.regression, index=self.visible, columns=self.hidden)
         covariance = pd.DataFrame(self.covariance, index=self.hidden, columns=self.hidden)
         return (
-            f"ConditionalGaussian of {len(self.hidden)} hidden given {len(self.visible)} visible "
+            f"{type(self).__name__} of {len(self.hidden)} hidden given {len(self.visible)} visible "
             f"objects\nregression\n{regression}\ncovariance\n{covariance}"
         )
 
-    @classmethod
-    def from_covariance(
-        cls,
-        matrix: Matrix,
-        log_det: float,
-        visible: NDArray[np.bool_],
-        objects: Labels,
-        space: Workspace | None = None,
-    ) -> "ConditionalGaussian":
-        """Condition by the covariance form: one Cholesky of M_vv, n^3/3 operations.
+    @property
+    def regression(self) -> Matrix:
+        """A = M_vv^-1 M_vh."""
+        raise NotImplementedError
 
-        With M_vv = L L' and W = L^-1 M_vh: A = L'^-1 W, C = M_hh - W' W and
-        log det C = log det M - log det M_vv; `log_det` is log det M.
-        """
-        space = Workspace() if space is None else space
-        v, h = np.flatnonzero(visible), np.flatnonzero(~visible)
-        block = space.block("vv", matrix, v, v)
-        factor = cholesky(block, "model matrix", objects[v], TOO_SINGULAR, overwrite=True)
-        half = half_solve(factor, space.block("vh", matrix, h, v).T, overwrite=True)
-        explained = product(half.T, half, space.array("hidden", len(h), len(h)))
-        covariance = space.block("hh", matrix, h, h)
-        covariance -= symmetrize(explained)
-        regression = half_solve(factor, half, transposed=True, overwrite=True)
-        log_det_hidden = log_det - log_determinant(factor)
-        return cls(regression, covariance, log_det_hidden, objects[v], objects[h])
-
-    @classmethod
-    def from_precision(
-        cls,
-        precision: Matrix,
-        visible: NDArray[np.bool_],
-        objects: Labels,
-        space: Workspace | None = None,
-    ) -> "ConditionalGaussian":
-        """Condition by the precision form: one Cholesky of P_hh, m^3/3 operations.
-
-        A = -P_vh P_hh^-1 and C = P_hh^-1.
-        """
-        space = Workspace() if space is None else space
-        v, h = np.flatnonzero(visible), np.flatnonzero(~visible)
-        block = space.block("hh", precision, h, h)
-        factor = cholesky(block, "model precision", objects[h], TOO_SINGULAR, overwrite=True)
-        regression = solve(factor, space.block("vh", precision, v, h).T, overwrite=True).T
-        np.negative(regression, out=regression)
-        log_det_hidden = -log_determinant(factor)
-        covariance = inverse(factor, overwrite=True)
-        return cls(regression, covariance, log_det_hidden, objects[v], objects[h])
+    @property
+    def covariance(self) -> Matrix:
+        """C = M_hh - M_hv A."""
+        raise NotImplementedError
 
     @property
     def entropy(self) -> float:
         """The entropy of h given v in nats, (1/2) (m log 2 pi e + log det C)."""
         return 0.5 * (len(self.hidden) * (LOG_2_PI + 1.0) + self.log_determinant)
 
-    def expected_second_moments(
-        self, visible_moment: Matrix, space: Workspace | None = None
-    ) -> tuple[Matrix, Matrix]:
+    def moments(self, visible_moment: Matrix) -> Moments:
+        """Return the expected second moments and the expected squared Mahalanobis length of v."""
+        raise NotImplementedError
+
+    def expected_second_moments(self, visible_moment: Matrix) -> tuple[Matrix, Matrix]:
         """Return Q_vh = Q_vv A and Q_hh = C + A' Q_vv A, given E[v v'] = Q_vv.
 
         Parameters
         ----------
         visible_moment
             Q_vv, shape (n, n), symmetric.
-        space
-            Where to put the results, for the E-step's loop; new arrays if left out.
 
         Returns
         -------
@@ -158,13 +128,8 @@ class ConditionalGaussian:
                 f"visible_moment: shape {np.shape(visible_moment)} found, ({n}, {n}) expected: one "
                 "row and column a visible object."
             )
-        space = Workspace() if space is None else space
-        m = len(self.hidden)
-        moment = np.ascontiguousarray(visible_moment, dtype=np.float64)
-        cross = product(moment, self.regression, space.array("cross", n, m))
-        hidden = symmetrize(product(self.regression.T, cross, space.array("hidden", m, m)))
-        hidden += self.covariance
-        return cross, hidden
+        moments = self.moments(np.ascontiguousarray(visible_moment, dtype=np.float64))
+        return moments.cross, moments.hidden
 
     def sample(self, visible_values: Matrix, *, seed: int | np.random.Generator) -> xr.DataArray:
         """Draw h given each row of `visible_values`, shape (draws, n); returns (draw, object)."""
@@ -185,3 +150,113 @@ class ConditionalGaussian:
             coords={"object": self.hidden},
             name="hidden",
         )
+
+
+class PrecisionForm(ConditionalGaussian):
+    """h given v from P = M^-1: one Cholesky of P_hh, m^3/3 operations.
+
+    A = -P_vh P_hh^-1 and C = P_hh^-1.
+    """
+
+    def __init__(
+        self,
+        precision: Matrix,
+        visible: NDArray[np.bool_],
+        objects: Labels,
+        space: Workspace | None = None,
+    ) -> None:
+        super().__init__(visible, objects, space)
+        self._precision = precision
+        v, h = self._v, self._h
+        block = self._space.block("hh", precision, h, h)
+        factor = cholesky(block, "model precision", self.hidden, TOO_SINGULAR, overwrite=True)
+        regression = solve_from_the_right(factor, self._space.block("hv", precision, h, v).T)
+        self._regression = np.negative(regression, out=regression)
+        self.log_determinant = -log_determinant(factor)
+        self._covariance = inverse(factor, overwrite=True)
+
+    @property
+    def regression(self) -> Matrix:
+        """A = -P_vh P_hh^-1."""
+        return self._regression
+
+    @property
+    def covariance(self) -> Matrix:
+        """C = P_hh^-1."""
+        return self._covariance
+
+    def moments(self, visible_moment: Matrix) -> Moments:
+        """Return Q_vh = Q_vv A, Q_hh = C + A' Q_vv A and tr M_vv^-1 Q_vv.
+
+        The last is tr P_vv Q_vv - tr P_hh A' Q_vv A, and tr P_hh C = m.
+        """
+        n, m = self.regression.shape
+        # A' Q_vv, in the order of its rows; Q_vv A is its transpose.
+        cross = product(self.regression.T, visible_moment, self._space.array("cross", m, n))
+        hidden = self._space.array("hidden", m, m)
+        hidden[...] = self.covariance
+        add_symmetric_product(hidden, 1.0, cross, self.regression)
+        length = inner_of_block(self._precision, self._v, visible_moment)
+        length += m - inner_of_block(self._precision, self._h, hidden)
+        return Moments(cross.T, hidden, length)
+
+
+class CovarianceForm(ConditionalGaussian):
+    """h given v from M: one Cholesky of M_vv, n^3/3 operations.
+
+    With M_vv = L L' and W = L^-1 M_vh: A = L'^-1 W, C = M_hh - W' W and
+    log det C = log det M - log det M_vv; `log_det` is log det M.
+    """
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        log_det: float,
+        visible: NDArray[np.bool_],
+        objects: Labels,
+        space: Workspace | None = None,
+    ) -> None:
+        super().__init__(visible, objects, space)
+        self._matrix = matrix
+        v, h = self._v, self._h
+        block = self._space.block("vv", matrix, v, v)
+        self._factor = cholesky(block, "model matrix", self.visible, TOO_SINGULAR, overwrite=True)
+        across = self._space.block("hv", matrix, h, v).T
+        self._half = half_solve(self._factor, across, overwrite=True)
+        self.log_determinant = log_det - log_determinant(self._factor)
+
+    @cached_property
+    def regression(self) -> Matrix:
+        """A = L'^-1 W."""
+        return half_solve(self._factor, self._half, transposed=True)
+
+    @cached_property
+    def covariance(self) -> Matrix:
+        """C = M_hh - W' W."""
+        covariance = self._matrix[np.ix_(self._h, self._h)]
+        return add_symmetric_product(covariance, -1.0, self._half.T, self._half)
+
+    def moments(self, visible_moment: Matrix) -> Moments:
+        """Return Q_vh = Q_vv A, Q_hh = C + A' Q_vv A and tr M_vv^-1 Q_vv.
+
+        With E = L^-1 Q_vv L'^-1 they are L E W, M_hh - W' (I - E) W and tr E: one symmetric
+        product instead of two.
+        """
+        space, half = self._space, self._half
+        n, m = half.shape
+        hidden = space.block("hidden", self._matrix, self._h, self._h)
+        if not n:
+            return Moments(half, hidden, 0.0)
+        copy = space.array("whitened", n, n)
+        copy[...] = visible_moment
+        whitened, _ = lapack.dsygst(copy.T, self._factor, itype=1, lower=1, overwrite_a=1)
+        length = float(np.trace(whitened))
+        if not m:
+            return Moments(half, hidden, length)
+        moved = blas.dsymm(
+            1.0, whitened, half, lower=1, c=space.array("moved", m, n).T, overwrite_c=1
+        )
+        rest = np.subtract(half, moved, out=space.array("cross", m, n).T)
+        add_symmetric_product(hidden, -1.0, half.T, rest)
+        cross = blas.dtrmm(1.0, self._factor, moved, lower=1, overwrite_b=1)
+        return Moments(cross, hidden, length)

@@ -20,7 +20,7 @@ from .conditional import LOG_2_PI
 from .errors import KernelError, LabelError
 from .kernels import check_stack, visible_objects
 from .labels import Labels, as_labels, name_some
-from .linalg import Matrix, Workspace, inner
+from .linalg import Matrix, Workspace, add_rows, add_transpose, inner
 from .matrices import labelled
 from .metrics import kl_divergence
 from .model import GaussianModel
@@ -156,7 +156,8 @@ class EM:
         self.objects: Labels = self.stack["object"].values
         self.degrees_of_freedom = degrees_per_kernel(degrees_of_freedom, self.names)
         self.total_degrees_of_freedom = float(self.degrees_of_freedom.sum())
-        self._scale = prior.scale_matrix(self.objects)
+        # T; None where it is the identity, which needs no array.
+        self._scale = None if prior.is_identity else prior.scale_matrix(self.objects)
         self.sources = [
             _source(name, seen, values, nu)
             for name, seen, values, nu in zip(
@@ -186,28 +187,24 @@ class EM:
 
         For each kernel E[v h'] = Q_vv A and E[h h'] = C + A' Q_vv A, with A and C those of
         ``model.condition(visible)``. The log-likelihood comes along: log det M_vv is
-        log det M - log det C, and tr M_vv^-1 Q_vv = tr P_vv Q_vv + tr P_vh' Q_vh with P = M^-1.
+        log det M - log det C, and tr M_vv^-1 Q_vv a by-product of the moments.
         """
-        moment = self._visible_moment.copy()
+        _ = self._own(model).precision  # first: it takes the Cholesky factor's place
+        size = len(self.objects)
+        # Rows of hidden objects only, what the hidden share halved: its transpose is the rest.
+        moment = np.zeros((size, size))
         log_likelihood = np.zeros(len(self.sources))
         entropy = np.zeros(len(self.sources))
-        precision, space = self._own(model).precision, self._space
         for k, (_, visible, v, h, visible_moment, nu) in enumerate(self.sources):
-            log_det = model.log_determinant
-            trace = inner(space.block("vv", precision, v, v), visible_moment)
-            if len(h):
-                conditional = model.condition(visible, space)
-                cross, hidden = conditional.expected_second_moments(visible_moment, space)
-                log_det -= conditional.log_determinant
-                entropy[k] = nu * conditional.entropy
-                # The regression is done with: its place takes P_vh.
-                trace += inner(space.block("vh", precision, v, h), cross)
-                cross *= nu
-                hidden *= nu
-                moment[np.ix_(v, h)] += cross
-                moment[np.ix_(h, v)] += cross.T
-                moment[np.ix_(h, h)] += hidden
-            log_likelihood[k] = -0.5 * nu * (len(v) * LOG_2_PI + log_det + trace)
+            conditional = model.condition(visible, self._space)
+            cross, hidden, length = conditional.moments(visible_moment)
+            hidden *= 0.5 * nu
+            cross *= nu
+            add_rows(moment, h, np.argsort(np.concatenate([v, h])), cross.T, hidden)
+            log_det = model.log_determinant - conditional.log_determinant
+            log_likelihood[k] = -0.5 * nu * (len(v) * LOG_2_PI + log_det + length)
+            entropy[k] = nu * conditional.entropy
+        add_transpose(moment, self._visible_moment)
         return ExpectedStatistics(self, model, moment, log_likelihood, entropy)
 
     def m_step(self, statistics: ExpectedStatistics) -> GaussianModel:
@@ -256,7 +253,7 @@ class EM:
         objects is; the penalized log-likelihood exists there too. Where J is finite, J + L is the
         same number after every E-step.
         """
-        scale = labelled(self._scale, self.objects, "scale")
+        scale = labelled(self.prior.scale_matrix(self.objects), self.objects, "scale")
         objective = self.prior.strength * kl_divergence(scale, model.covariance)
         for name, nu in zip(self.names, self.degrees_of_freedom.tolist(), strict=True):
             objective += nu * kl_divergence(completed.sel(kernel=name), model.covariance)
@@ -302,15 +299,23 @@ class EM:
         logs = np.maximum(np.abs(np.log(variance)), np.abs(np.log(precision))) + LOG_2_PI
         weight = self.prior.strength + self.total_degrees_of_freedom
         trace = inner(model.precision, statistics.second_moment)
-        trace += self.prior.strength * inner(model.precision, self._scale)
+        scale = self._scale
+        trace_of_scale = precision.sum() if scale is None else inner(model.precision, scale)
+        trace += self.prior.strength * trace_of_scale
         size = len(self.objects)
         factor = np.sqrt(size) * (weight + trace / size) * inflation
         terms = (np.sqrt(size) + len(self.sources) + 4) * (weight * logs.sum() + trace)
         return float(np.finfo(np.float64).eps * (factor + terms))
 
     def _maximize(self, moment: Matrix) -> GaussianModel:
-        weight = self.prior.strength + self.total_degrees_of_freedom
-        return GaussianModel.of((self.prior.strength * self._scale + moment) / weight, self.objects)
+        strength = self.prior.strength
+        weight = strength + self.total_degrees_of_freedom
+        if self._scale is None:
+            matrix = moment / weight
+            matrix.flat[:: len(matrix) + 1] = (strength + np.diagonal(moment)) / weight
+        else:
+            matrix = (strength * self._scale + moment) / weight
+        return GaussianModel.of(matrix, self.objects)
 
     def _taken(self, statistics: ExpectedStatistics) -> ExpectedStatistics:
         if not isinstance(statistics, ExpectedStatistics):

@@ -17,6 +17,8 @@ from .labels import Labels
 Matrix = NDArray[np.float64]
 #: Rows and columns that are transposed at a time: two such blocks fit in a core's own cache.
 BLOCK = 128
+#: Rows that are gathered or scattered at a time, for the same reason.
+STRIP = 32
 
 
 class Workspace(threading.local):
@@ -40,10 +42,11 @@ class Workspace(threading.local):
         self, name: str, matrix: Matrix, rows: NDArray[np.intp], columns: NDArray[np.intp]
     ) -> Matrix:
         """Return ``matrix[np.ix_(rows, columns)]``."""
-        whole = self.array("rows", len(rows), matrix.shape[1])
-        np.take(matrix, rows, axis=0, out=whole, mode="clip")
         out = self.array(name, len(rows), len(columns))
-        return np.take(whole, columns, axis=1, out=out, mode="clip")
+        for i in range(0, len(rows), STRIP):
+            strip = slice(i, i + STRIP)
+            np.take(matrix[rows[strip]], columns, axis=1, out=out[strip], mode="clip")
+        return out
 
 
 def cholesky(
@@ -91,12 +94,20 @@ def inverse(factor: Matrix, *, overwrite: bool = False) -> Matrix:
     return mirror(lower).T  # LAPACK's order is NumPy's after transposing, which changes nothing
 
 
-def solve(factor: Matrix, right: Matrix, *, overwrite: bool = False) -> Matrix:
+def solve(factor: Matrix, right: Matrix) -> Matrix:
     """Return (L L')^-1 `right` of a Cholesky factor L."""
     if not right.size:
         return np.zeros_like(right)
-    solution, _ = lapack.dpotrs(factor, right, lower=1, overwrite_b=int(overwrite))
+    solution, _ = lapack.dpotrs(factor, right, lower=1)
     return solution  # type: ignore[no-any-return]
+
+
+def solve_from_the_right(factor: Matrix, left: Matrix) -> Matrix:
+    """Return `left` (L L')^-1 of a Cholesky factor L, in the place of `left`."""
+    if not left.size:
+        return left
+    half = blas.dtrsm(1.0, factor, left, side=1, lower=1, trans_a=1, overwrite_b=1)
+    return blas.dtrsm(1.0, factor, half, side=1, lower=1, overwrite_b=1)
 
 
 def half_solve(
@@ -105,10 +116,9 @@ def half_solve(
     """Return L^-1 `right`, or L'^-1 `right` where `transposed`, of a Cholesky factor L."""
     if not right.size:
         return np.zeros_like(right)
-    solution, _ = lapack.dtrtrs(
-        factor, right, lower=1, trans=int(transposed), overwrite_b=int(overwrite)
+    return blas.dtrsm(
+        1.0, factor, right, lower=1, trans_a=int(transposed), overwrite_b=int(overwrite)
     )
-    return solution  # type: ignore[no-any-return]
 
 
 def product(left: Matrix, right: Matrix, out: Matrix) -> Matrix:
@@ -134,9 +144,49 @@ def product(left: Matrix, right: Matrix, out: Matrix) -> Matrix:
     return out
 
 
+def add_symmetric_product(out: Matrix, sign: float, left: Matrix, right: Matrix) -> Matrix:
+    """Add `sign` times `left` @ `right`, a symmetric matrix, to the symmetric `out`; return it.
+
+    Only what lies on and below the diagonal is computed, so that `out` stays exactly symmetric at
+    little more than half the price.
+    """
+    rows = max(BLOCK, -(-len(out) // 8))
+    for i in range(0, len(out), rows):
+        j = min(i + rows, len(out))
+        strip = product(left[i:j], right[:, :j], np.empty((j - i, j)))
+        strip *= sign
+        out[i:j, :j] += strip
+    return mirror(out)
+
+
 def inner(one: Matrix, two: Matrix) -> float:
     """Return the sum of the products of the entries, <A, B>; by SciPy's BLAS, see `product`."""
     return float(blas.ddot(one.ravel(), two.ravel())) if one.size else 0.0
+
+
+def inner_of_block(matrix: Matrix, place: NDArray[np.intp], block: Matrix) -> float:
+    """Return <A, B> of A = ``matrix[np.ix_(place, place)]`` and `block`, both symmetric."""
+    total = 0.0
+    for i in range(0, len(place), STRIP):
+        j = min(i + STRIP, len(place))
+        rows = matrix[place[i:j], : place[j - 1] + 1]
+        strip = np.take(rows, place[:j], axis=1, mode="clip")
+        # What lies left of the diagonal's block stands for what lies right of it, too.
+        total += 2.0 * float(np.einsum("ij,ij->", strip[:, :i], block[i:j, :i]))
+        total += float(np.einsum("ij,ij->", strip[:, i:], block[i:j, i:j]))
+    return total
+
+
+def add_rows(
+    out: Matrix, rows: NDArray[np.intp], order: NDArray[np.intp], left: Matrix, right: Matrix
+) -> None:
+    """Add [`left`, `right`] to these `rows` of `out`; column j of `out` gets column order[j]."""
+    beside = np.empty((STRIP, out.shape[1]))
+    for i in range(0, len(rows), STRIP):
+        strip = slice(i, i + STRIP)
+        count = len(rows[strip])
+        np.concatenate([left[strip], right[strip]], axis=1, out=beside[:count])
+        out[rows[strip]] += np.take(beside[:count], order, axis=1, mode="clip")
 
 
 def mirror(lower: Matrix) -> Matrix:
@@ -151,13 +201,19 @@ def mirror(lower: Matrix) -> Matrix:
 
 def symmetrize(matrix: Matrix) -> Matrix:
     """Replace A by (A + A') / 2, exactly symmetric, in place; return it."""
+    matrix *= 0.5
+    return add_transpose(matrix)
+
+
+def add_transpose(matrix: Matrix, constant: Matrix | None = None) -> Matrix:
+    """Replace A by A + A' (+ a symmetric `constant`), exactly symmetric, in place; return it."""
     for i in range(0, len(matrix), BLOCK):
+        rows = slice(i, i + BLOCK)
         for j in range(i, len(matrix), BLOCK):
-            above, below = (
-                matrix[i : i + BLOCK, j : j + BLOCK],
-                matrix[j : j + BLOCK, i : i + BLOCK],
-            )
-            mean = 0.5 * (above + below.T)
-            above[...] = mean
-            below[...] = mean.T
+            columns = slice(j, j + BLOCK)
+            total = matrix[rows, columns] + matrix[columns, rows].T
+            if constant is not None:
+                total += constant[rows, columns]
+            matrix[rows, columns] = total
+            matrix[columns, rows] = total.T
     return matrix

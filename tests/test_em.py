@@ -11,13 +11,13 @@ from strategies import Problem, problems, random_covariance
 
 from mkmc_prob import (
     EM,
-    ConditionalGaussian,
     GaussianModel,
     KernelError,
     LabelError,
     WishartPrior,
     stack_kernels,
 )
+from mkmc_prob.conditional import CovarianceForm, PrecisionForm
 
 seeds = st.integers(0, 2**32 - 1)
 close = {"rel": 1e-9, "abs": 1e-9}
@@ -187,16 +187,22 @@ def test_the_precision_form_is_the_direct_form(size, pattern, seed):
     rng = np.random.default_rng(seed)
     model = GaussianModel(random_covariance(rng, size))
     seen = np.array([bool(pattern >> i & 1) for i in range(size)])
-    direct = ConditionalGaussian.from_covariance(
-        model.matrix, model.log_determinant, seen, model.objects
-    )
-    precise = ConditionalGaussian.from_precision(model.precision, seen, model.objects)
+    moment = random_covariance(rng, size)[np.ix_(seen, seen)]
+    direct = CovarianceForm(model.matrix, model.log_determinant, seen, model.objects)
+    precise = PrecisionForm(model.precision, seen, model.objects)
     for ours in (direct, precise, model.condition(seen)):
         vv, vh, hh = np.ix_(seen, seen), np.ix_(seen, ~seen), np.ix_(~seen, ~seen)
-        regression = np.linalg.inv(model.matrix[vv]) @ model.matrix[vh]
+        inverse = np.linalg.inv(model.matrix[vv])
+        regression = inverse @ model.matrix[vh]
         covariance = model.matrix[hh] - model.matrix[vh].T @ regression
         np.testing.assert_allclose(ours.regression, regression, rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose(ours.covariance, covariance, rtol=1e-9, atol=1e-10)
+        cross, hidden, length = ours.moments(moment)
+        expected = covariance + regression.T @ moment @ regression
+        np.testing.assert_allclose(cross, moment @ regression, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(hidden, expected, rtol=1e-9, atol=1e-10)
+        assert (hidden == hidden.T).all()
+        assert length == pytest.approx(np.trace(inverse @ moment), **close)
         log_det = np.linalg.slogdet(covariance)[1] if len(covariance) else 0.0
         assert ours.log_determinant == pytest.approx(log_det, **close)
         assert (ours.covariance == ours.covariance.T).all()
