@@ -6,6 +6,7 @@ moments that they give (the paper's E-step, Algorithm 1, lines 8 and 9). There a
 same equations, one cheap where little is hidden, one where much is.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,14 +22,15 @@ from .labels import Labels
 from .linalg import (
     Matrix,
     Workspace,
-    add_symmetric_product,
     cholesky,
     half_solve,
-    inner_of_block,
     inverse,
     log_determinant,
+    mirror,
     product,
     solve_from_the_right,
+    strips,
+    symmetrize,
 )
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
@@ -38,12 +40,12 @@ TOO_SINGULAR = (
 )
 
 
-class Moments(NamedTuple):
-    """Q_vh = Q_vv A, Q_hh = C + A' Q_vv A, and tr M_vv^-1 Q_vv, given E[v v'] = Q_vv."""
+class Strip(NamedTuple):
+    """Some rows of E[h x']: of Q_hv whole, of Q_hh what lies left of the strip's end."""
 
+    rows: slice
     cross: Matrix
     hidden: Matrix
-    mahalanobis: float
 
 
 class ConditionalGaussian:
@@ -105,8 +107,12 @@ class ConditionalGaussian:
         """The entropy of h given v in nats, (1/2) (m log 2 pi e + log det C)."""
         return 0.5 * (len(self.hidden) * (LOG_2_PI + 1.0) + self.log_determinant)
 
-    def moments(self, visible_moment: Matrix) -> Moments:
-        """Return the expected second moments and the expected squared Mahalanobis length of v."""
+    def strips(self, visible_moment: Matrix) -> Iterator[Strip]:
+        """Yield Q_hv = A' Q_vv and Q_hh = C + A' Q_vv A, strip by strip.
+
+        A strip is good until the next. So little of a completed kernel is held at a time, and of
+        the symmetric Q_hh little more than half is computed.
+        """
         raise NotImplementedError
 
     def expected_second_moments(self, visible_moment: Matrix) -> tuple[Matrix, Matrix]:
@@ -128,8 +134,12 @@ class ConditionalGaussian:
                 f"visible_moment: shape {np.shape(visible_moment)} found, ({n}, {n}) expected: one "
                 "row and column a visible object."
             )
-        moments = self.moments(np.ascontiguousarray(visible_moment, dtype=np.float64))
-        return moments.cross, moments.hidden
+        m = len(self.hidden)
+        cross, hidden = np.empty((n, m)), np.empty((m, m))
+        for strip in self.strips(np.ascontiguousarray(visible_moment, dtype=np.float64)):
+            cross[:, strip.rows] = strip.cross.T
+            hidden[strip.rows, : strip.rows.stop] = strip.hidden
+        return cross, mirror(hidden)
 
     def sample(self, visible_values: Matrix, *, seed: int | np.random.Generator) -> xr.DataArray:
         """Draw h given each row of `visible_values`, shape (draws, n); returns (draw, object)."""
@@ -166,7 +176,6 @@ class PrecisionForm(ConditionalGaussian):
         space: Workspace | None = None,
     ) -> None:
         super().__init__(visible, objects, space)
-        self._precision = precision
         v, h = self._v, self._h
         block = self._space.block("hh", precision, h, h)
         factor = cholesky(block, "model precision", self.hidden, TOO_SINGULAR, overwrite=True)
@@ -185,20 +194,16 @@ class PrecisionForm(ConditionalGaussian):
         """C = P_hh^-1."""
         return self._covariance
 
-    def moments(self, visible_moment: Matrix) -> Moments:
-        """Return Q_vh = Q_vv A, Q_hh = C + A' Q_vv A and tr M_vv^-1 Q_vv.
-
-        The last is tr P_vv Q_vv - tr P_hh A' Q_vv A, and tr P_hh C = m.
-        """
-        n, m = self.regression.shape
-        # A' Q_vv, in the order of its rows; Q_vv A is its transpose.
-        cross = product(self.regression.T, visible_moment, self._space.array("cross", m, n))
-        hidden = self._space.array("hidden", m, m)
-        hidden[...] = self.covariance
-        add_symmetric_product(hidden, 1.0, cross, self.regression)
-        length = inner_of_block(self._precision, self._v, visible_moment)
-        length += m - inner_of_block(self._precision, self._h, hidden)
-        return Moments(cross.T, hidden, length)
+    def strips(self, visible_moment: Matrix) -> Iterator[Strip]:
+        """Yield A' Q_vv and C + (A' Q_vv) A."""
+        (n, m), space = self.regression.shape, self._space
+        for rows in strips(m):
+            count, end = rows.stop - rows.start, rows.stop
+            across = self.regression[:, rows].T
+            cross = product(across, visible_moment, space.array("cross", count, n))
+            hidden = product(cross, self.regression[:, :end], space.array("strip", count, end))
+            hidden += self.covariance[rows, :end]
+            yield Strip(rows, cross, hidden)
 
 
 class CovarianceForm(ConditionalGaussian):
@@ -234,29 +239,27 @@ class CovarianceForm(ConditionalGaussian):
     def covariance(self) -> Matrix:
         """C = M_hh - W' W."""
         covariance = self._matrix[np.ix_(self._h, self._h)]
-        return add_symmetric_product(covariance, -1.0, self._half.T, self._half)
+        explained = product(self._half.T, self._half, np.empty_like(covariance))
+        return np.subtract(covariance, symmetrize(explained), out=covariance)
 
-    def moments(self, visible_moment: Matrix) -> Moments:
-        """Return Q_vh = Q_vv A, Q_hh = C + A' Q_vv A and tr M_vv^-1 Q_vv.
+    def strips(self, visible_moment: Matrix) -> Iterator[Strip]:
+        """Yield W' E L' and M_hh - W' (I - E) W, with E = L^-1 Q_vv L'^-1.
 
-        With E = L^-1 Q_vv L'^-1 they are L E W, M_hh - W' (I - E) W and tr E: one symmetric
-        product instead of two.
+        They are A' Q_vv and C + A' Q_vv A, with one product of m^2 n operations instead of two.
         """
-        space, half = self._space, self._half
-        n, m = half.shape
-        hidden = space.block("hidden", self._matrix, self._h, self._h)
-        if not n:
-            return Moments(half, hidden, 0.0)
-        copy = space.array("whitened", n, n)
-        copy[...] = visible_moment
-        whitened, _ = lapack.dsygst(copy.T, self._factor, itype=1, lower=1, overwrite_a=1)
-        length = float(np.trace(whitened))
-        if not m:
-            return Moments(half, hidden, length)
-        moved = blas.dsymm(
-            1.0, whitened, half, lower=1, c=space.array("moved", m, n).T, overwrite_c=1
-        )
-        rest = np.subtract(half, moved, out=space.array("cross", m, n).T)
-        add_symmetric_product(hidden, -1.0, half.T, rest)
-        cross = blas.dtrmm(1.0, self._factor, moved, lower=1, overwrite_b=1)
-        return Moments(cross, hidden, length)
+        (n, m), space = self._half.shape, self._space
+        if n:
+            copy = space.array("whitened", n, n)
+            copy[...] = visible_moment
+            whitened, _ = lapack.dsygst(copy.T, self._factor, itype=1, lower=1, overwrite_a=1)
+        for rows in strips(m):
+            count, end = rows.stop - rows.start, rows.stop
+            hidden = space.block("strip", self._matrix, self._h[rows], self._h[:end])
+            half = self._half[:, rows]
+            if n:
+                moved = blas.dsymm(1.0, whitened, half, lower=1)
+                rest = np.subtract(half, moved, order="F")
+                explained = space.array("explained", count, end)
+                hidden -= product(rest.T, self._half[:, :end], explained)
+                half = blas.dtrmm(1.0, self._factor, moved, lower=1, overwrite_b=1)
+            yield Strip(rows, half.T, hidden)

@@ -20,7 +20,7 @@ from .conditional import LOG_2_PI
 from .errors import KernelError, LabelError
 from .kernels import check_stack, visible_objects
 from .labels import Labels, as_labels, name_some
-from .linalg import Matrix, Workspace, add_rows, add_transpose, inner
+from .linalg import Matrix, Workspace, add_rows, add_transpose, inner, inner_of_block
 from .matrices import labelled
 from .metrics import kl_divergence
 from .model import GaussianModel
@@ -187,22 +187,23 @@ class EM:
 
         For each kernel E[v h'] = Q_vv A and E[h h'] = C + A' Q_vv A, with A and C those of
         ``model.condition(visible)``. The log-likelihood comes along: log det M_vv is
-        log det M - log det C, and tr M_vv^-1 Q_vv a by-product of the moments.
+        log det M - log det C, and tr M_vv^-1 Q_vv = tr P_vv Q_vv + tr P_vh' Q_vh with P = M^-1.
         """
-        _ = self._own(model).precision  # first: it takes the Cholesky factor's place
-        size = len(self.objects)
-        # Rows of hidden objects only, what the hidden share halved: its transpose is the rest.
-        moment = np.zeros((size, size))
+        precision = self._own(model).precision  # first: it takes the Cholesky factor's place
+        # The rows of hidden objects, Q_hh halved: with their transpose they are all that changes.
+        moment = np.zeros_like(precision)
         log_likelihood = np.zeros(len(self.sources))
         entropy = np.zeros(len(self.sources))
         for k, (_, visible, v, h, visible_moment, nu) in enumerate(self.sources):
             conditional = model.condition(visible, self._space)
-            cross, hidden, length = conditional.moments(visible_moment)
-            hidden *= 0.5 * nu
-            cross *= nu
-            add_rows(moment, h, np.argsort(np.concatenate([v, h])), cross.T, hidden)
+            order = np.argsort(np.concatenate([v, h]))
+            trace = inner_of_block(precision, v, v, visible_moment)
+            for rows, cross, hidden in conditional.strips(visible_moment):
+                trace += inner_of_block(precision, h[rows], v, cross)
+                hidden[:, rows.start :] *= 0.5
+                add_rows(moment, nu, h[rows], order, cross, hidden)
             log_det = model.log_determinant - conditional.log_determinant
-            log_likelihood[k] = -0.5 * nu * (len(v) * LOG_2_PI + log_det + length)
+            log_likelihood[k] = -0.5 * nu * (len(v) * LOG_2_PI + log_det + trace)
             entropy[k] = nu * conditional.entropy
         add_transpose(moment, self._visible_moment)
         return ExpectedStatistics(self, model, moment, log_likelihood, entropy)

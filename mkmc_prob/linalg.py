@@ -5,6 +5,7 @@ solves made from the factors. Plain arrays and LAPACK only; labels serve message
 """
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -144,19 +145,14 @@ def product(left: Matrix, right: Matrix, out: Matrix) -> Matrix:
     return out
 
 
-def add_symmetric_product(out: Matrix, sign: float, left: Matrix, right: Matrix) -> Matrix:
-    """Add `sign` times `left` @ `right`, a symmetric matrix, to the symmetric `out`; return it.
+def strips(size: int) -> Iterator[slice]:
+    """Yield the rows of a symmetric matrix in some eight strips.
 
-    Only what lies on and below the diagonal is computed, so that `out` stays exactly symmetric at
-    little more than half the price.
+    Each needs only what lies left of its end: together little more than half of the matrix.
     """
-    rows = max(BLOCK, -(-len(out) // 8))
-    for i in range(0, len(out), rows):
-        j = min(i + rows, len(out))
-        strip = product(left[i:j], right[:, :j], np.empty((j - i, j)))
-        strip *= sign
-        out[i:j, :j] += strip
-    return mirror(out)
+    rows = max(BLOCK, -(-size // 8))
+    for i in range(0, size, rows):
+        yield slice(i, min(i + rows, size))
 
 
 def inner(one: Matrix, two: Matrix) -> float:
@@ -164,29 +160,46 @@ def inner(one: Matrix, two: Matrix) -> float:
     return float(blas.ddot(one.ravel(), two.ravel())) if one.size else 0.0
 
 
-def inner_of_block(matrix: Matrix, place: NDArray[np.intp], block: Matrix) -> float:
-    """Return <A, B> of A = ``matrix[np.ix_(place, place)]`` and `block`, both symmetric."""
-    total = 0.0
-    for i in range(0, len(place), STRIP):
-        j = min(i + STRIP, len(place))
-        rows = matrix[place[i:j], : place[j - 1] + 1]
-        strip = np.take(rows, place[:j], axis=1, mode="clip")
-        # What lies left of the diagonal's block stands for what lies right of it, too.
-        total += 2.0 * float(np.einsum("ij,ij->", strip[:, :i], block[i:j, :i]))
-        total += float(np.einsum("ij,ij->", strip[:, i:], block[i:j, i:j]))
+def inner_of_block(
+    matrix: Matrix, rows: NDArray[np.intp], columns: NDArray[np.intp], block: Matrix
+) -> float:
+    """Return <A, B> of A = ``matrix[np.ix_(rows, columns)]`` and `block`.
+
+    Where `rows` is `columns` both must be symmetric: only half of each is read.
+    """
+    total, symmetric = 0.0, rows is columns
+    for i in range(0, len(rows), STRIP):
+        j = min(i + STRIP, len(rows))
+        end = j if symmetric else len(columns)
+        strip = np.take(matrix[rows[i:j]], columns[:end], axis=1, mode="clip")
+        if symmetric:  # what lies left of the diagonal's block stands for what lies right of it
+            total += 2.0 * float(np.einsum("ij,ij->", strip[:, :i], block[i:j, :i]))
+            total += float(np.einsum("ij,ij->", strip[:, i:], block[i:j, i:j]))
+        else:
+            total += float(np.einsum("ij,ij->", strip, block[i:j]))
     return total
 
 
 def add_rows(
-    out: Matrix, rows: NDArray[np.intp], order: NDArray[np.intp], left: Matrix, right: Matrix
+    out: Matrix,
+    weight: float,
+    rows: NDArray[np.intp],
+    order: NDArray[np.intp],
+    left: Matrix,
+    right: Matrix,
 ) -> None:
-    """Add [`left`, `right`] to these `rows` of `out`; column j of `out` gets column order[j]."""
-    beside = np.empty((STRIP, out.shape[1]))
+    """Add `weight` times [`left`, `right`, 0] to these `rows` of `out`, in its order of columns.
+
+    Column j of `out` gets column ``order[j]``.
+    """
+    beside = np.zeros((STRIP, out.shape[1]))
+    width = left.shape[1] + right.shape[1]
     for i in range(0, len(rows), STRIP):
         strip = slice(i, i + STRIP)
-        count = len(rows[strip])
-        np.concatenate([left[strip], right[strip]], axis=1, out=beside[:count])
-        out[rows[strip]] += np.take(beside[:count], order, axis=1, mode="clip")
+        part = beside[: len(rows[strip])]
+        np.concatenate([left[strip], right[strip]], axis=1, out=part[:, :width])
+        part[:, :width] *= weight
+        out[rows[strip]] += np.take(part, order, axis=1, mode="clip")
 
 
 def mirror(lower: Matrix) -> Matrix:
