@@ -21,7 +21,7 @@ run := "$(VENV)/bin/python"
 one_thread := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check wheel-check clean FORCE
+.PHONY: help demo test bench lint check wheel-check clean FORCE
 # All targets share one environment, and pip must not run twice in it at a time (make -j).
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -36,6 +36,10 @@ demo: $(VENV)/.demo  ## complete the bundled digits kernels: a table, and pictur
 
 test: $(VENV)/.test  ## run the whole test suite and the examples in the docstrings
 	$(one_thread) $(run) -m pytest --numprocesses auto --maxprocesses 4 tests $(ARGS)
+
+bench: $(VENV)/.test  ## time it and write docs/benchmarks.md (hours; one part: ARGS="-k per_step")
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(run) -m pytest --benchmark-enable \
+		--benchmark-quiet tests/benchmarks $(ARGS)
 
 lint: $(VENV)/.lint  ## check style, formatting and types
 	$(run) -m ruff check

@@ -1,0 +1,68 @@
+"""One EM step.
+
+The package's M-step, E-step, log-likelihood and rounding bound, as `fit` takes them, at l = 2318,
+K = 7, strength 0.1. *Products*: NumPy matrix products of as many operations as the step has,
+l^3 + sum_k [min(m^3 + 2nm^2, n^3/3 + 2n^2m + nm^2) + 2n^2m + nm^2] (a product of two l x l matrices
+has 2 l^3). *Naive*: the paper's Algorithm 1 with its log-likelihood as a reader would type it, with
+`numpy.linalg.inv` (`tests/benchmarks/naive.py`).
+"""
+
+import naive
+import numpy as np
+import pytest
+from work import in_turns, incomplete, operations, products
+
+from mkmc_prob import EM, WishartPrior, visible_objects
+
+STRENGTH = 0.1
+#: By the share of missing rows: how many times faster than naive the package aims to be.
+AIMS = {0.1: 20, 0.5: 3.5, 0.8: 3.5}
+
+
+@pytest.mark.parametrize("ratio", AIMS)
+def test_per_step(ratio, full, benchmark, report):
+    size = 2318 if full else 40
+    stack = incomplete(size, ratio)
+    em = EM(stack, WishartPrior(STRENGTH))
+    start, visible = em.initial_model(), visible_objects(stack).values
+    kernels = np.nan_to_num(stack.values)
+
+    statistics = em.e_step(start)
+
+    def step() -> int:
+        after = em.e_step(em.m_step(statistics))
+        em.penalized_log_likelihood(after.model, after)
+        em.prior.log_density(after.model)
+        em.rounding_bound(after)
+        return 1
+
+    def plainly() -> int:
+        naive.iteration(kernels, visible, start.matrix, STRENGTH)
+        return 1
+
+    # They compute the same.
+    level, after = naive.iteration(kernels, visible, start.matrix, STRENGTH)
+    np.testing.assert_allclose(em.penalized_log_likelihood(start), level, rtol=1e-9)
+    np.testing.assert_allclose(em.m_step(statistics).matrix, after, rtol=0, atol=1e-8)
+
+    flops = operations(stack)
+    taken = in_turns(
+        benchmark,
+        7,
+        {
+            "products": products(size, flops),
+            "package": step,
+            "naive": plainly,
+        },
+    )
+    report(
+        {
+            "missing": f"{ratio:.0%}",
+            "10^9 operations": f"{flops / 1e9:.1f}",
+            **{name: f"{seconds:.2f}" for name, seconds in taken.items()},
+            "package / products": f"{taken['package'] / taken['products']:.2f}",
+            "aim": "at most 1.5",
+            "naive / package": f"{taken['naive'] / taken['package']:.1f}",
+            "aim ": f"at least {AIMS[ratio]:g}",
+        }
+    )
