@@ -1,67 +1,30 @@
-"""Steps that climb the penalized log-likelihood: EM's own, and two that need fewer of them.
+"""Steps that climb the same penalized log-likelihood as EM's, and of which fewer are needed.
 
-Enters: the E-step at a model. Leaves: the E-step at the next model, whose log-likelihood is higher.
-Every method falls back on an EM step, whose ascent is guaranteed, so that the loop in `ascent`
-(trace, monotone check, stopping, final EM step) is the same for all.
+Enters: the position of an ascent. Leaves: the next, whose log-likelihood is higher. Every method
+falls back on an EM step, whose ascent is guaranteed.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from .em import EM, ExpectedStatistics
 from .errors import IndefiniteKernelError
-from .linalg import Matrix, inner
+from .linalg import Matrix
 from .model import GaussianModel
-from .stopping import estimated_gain, recent_rise
+from .steps import EMSteps, Position
+from .stopping import recent_rise
 
+Vector = NDArray[np.float64]
 #: A step must gain this share of what the slope at its start promises (Armijo's condition).
 SUFFICIENT = 1e-4
 #: How often a step is shortened before an EM step is taken instead.
 SHORTENINGS = 5
-#: No entry of a direction is longer, so that exponentials stay in range.
+#: No entry of a direction is longer, so that the factors stay in range.
 LONGEST = 3.0
-
-
-class Step(NamedTuple):
-    """One step taken.
-
-    `statistics` is the E-step at the new model, `evaluations` counts E-steps; `previous` is the
-    model whose EM step gave the new one, None where the new one is not the outcome of an EM step.
-    """
-
-    statistics: ExpectedStatistics
-    evaluations: int
-    previous: GaussianModel | None
-
-
-class Method(Protocol):
-    """What the loop needs of a method."""
-
-    em: EM
-
-    def step(self, statistics: ExpectedStatistics) -> Step:
-        """Go on from the model at which `statistics` were taken."""
-
-    def gain_to_come(self, trace: Sequence[float]) -> float:
-        """Estimate how much the log-likelihoods in `trace` would still rise, in nats."""
-
-
-class EMSteps:
-    """The paper's algorithm: each step is an M-step and the E-step at its model."""
-
-    def __init__(self, em: EM) -> None:
-        self.em = em
-
-    def step(self, statistics: ExpectedStatistics) -> Step:
-        """Take one EM step."""
-        return Step(self.em.e_step(self.em.m_step(statistics)), 1, statistics.model)
-
-    def gain_to_come(self, trace: Sequence[float]) -> float:
-        """Extrapolate the increments; see `estimated_gain`."""
-        return estimated_gain(trace)
 
 
 class Squarem(EMSteps):
@@ -72,21 +35,21 @@ class Squarem(EMSteps):
     EM step, the two EM steps stand.
     """
 
-    def step(self, statistics: ExpectedStatistics) -> Step:
+    def step(self, position: Position) -> None:
         """Take two EM steps and extrapolate them."""
-        once = EMSteps.step(self, statistics).statistics
+        start = position.model.matrix
+        once = position.evaluate(self.em.m_step(position.statistics))
         twice = self.em.m_step(once)
-        r = once.model.matrix - statistics.model.matrix
+        r = once.model.matrix - start
         v = twice.matrix - once.model.matrix - r
-        spent = 1
         if v.any():
             a = max(1.0, float(np.linalg.norm(r) / np.linalg.norm(v)))
-            far = statistics.model.matrix + 2 * a * r + a**2 * v
-            beyond, level = _evaluate(self.em, GaussianModel.of(far, self.em.objects))
-            spent += 1
+            far = GaussianModel.of(start + 2 * a * r + a**2 * v, self.em.objects)
+            beyond, level = _try(position, far)
             if beyond and level >= self.em.penalized_log_likelihood(once.model, once):
-                return Step(beyond, spent, None)
-        return Step(self.em.e_step(twice), spent + 1, once.model)
+                position.move(far, beyond)
+                return
+        position.move(twice)
 
     def gain_to_come(self, trace: Sequence[float]) -> float:
         """Take the recent rise for it; see `recent_rise`."""
@@ -101,122 +64,164 @@ class Geodesic(EMSteps):
     G = B^-1 F(M) B'^-1 - I. A symmetric direction W becomes the triangular X, its strict lower
     part and half its diagonal, and B (I + X + X^2 / 2) is the next factor: M stays positive
     definite, and the factor is at hand. Frames of different iterates are identified by left
-    translation, so the memory of ordinary L-BFGS needs no transport. Symmetric matrices are kept
-    as their lower triangles. Beyond the EM map a step costs two triangular products, one product
-    B B' and one two-sided triangular solve.
+    translation, so the memory of ordinary L-BFGS needs no transport. Beyond the EM map a step
+    costs two triangular products, one product B B' and one two-sided triangular solve.
 
     The first step is an EM step, and so is any that L-BFGS fails to raise L by.
+
+    Parameters
+    ----------
+    em
+        What to climb.
+    memory
+        How many (step, change of gradient) pairs are kept.
     """
 
     def __init__(self, em: EM, memory: int = 10) -> None:
         super().__init__(em)
         self.memory = memory
         self._weight = 0.5 * (em.prior.strength + em.total_degrees_of_freedom)
+        self._triangle = Triangle(len(em.objects))
         self._known: _Curvature | None = None
 
-    def step(self, statistics: ExpectedStatistics) -> Step:
+    def step(self, position: Position) -> None:
         """Search along the L-BFGS direction; take an EM step where that fails."""
         known = self._known
-        if known is None or known.statistics is not statistics:
-            step = EMSteps.step(self, statistics)
-            self._known = _Curvature(step.statistics, self._gradient(step.statistics), ())
-            return step
-        direction = _two_loop(known.gradient, known.pairs)
-        found, spent = self._search(statistics, known.gradient, direction)
-        if found is None:
-            step = EMSteps.step(self, statistics)
-            self._known = _Curvature(step.statistics, self._gradient(step.statistics), ())
-            return step._replace(evaluations=spent + 1)
-        reached, moved = found
-        gradient = self._gradient(reached)
+        if known is None or known.number != position.number:
+            self._em_step(position)
+            return
+        moved = self._search(position, known)
+        if moved is None:
+            self._em_step(position)
+            return
+        gradient = self._gradient(position)
         change = known.gradient - gradient
         pairs = known.pairs
-        if _inner(moved, change) > 0:
-            pairs = (*pairs, (moved, change))[-self.memory :]
-        self._known = _Curvature(reached, gradient, pairs)
-        return Step(reached, spent, None)
+        if blas.ddot(moved, change) > 0:
+            pairs = (*pairs, Pair.of(moved, change))[-self.memory :]
+        self._known = _Curvature(position.number, gradient, pairs)
 
     def gain_to_come(self, trace: Sequence[float]) -> float:
         """Take the recent rise for it; see `recent_rise`."""
         return recent_rise(trace)
 
-    def _gradient(self, statistics: ExpectedStatistics) -> Matrix:
-        """Return the lower triangle of G = B^-1 F(M) B'^-1 - I."""
-        target = self.em.m_step(statistics).matrix
-        whitened, _ = lapack.dsygst(target.T, statistics.model.cholesky, itype=1, lower=1)
-        gradient: Matrix = np.tril(whitened)
-        gradient.flat[:: len(gradient) + 1] -= 1.0
-        return gradient
+    def _em_step(self, position: Position) -> None:
+        self._known = None
+        super().step(position)
+        self._known = _Curvature(position.number, self._gradient(position), ())
 
-    def _search(
-        self, statistics: ExpectedStatistics, gradient: Matrix, direction: Matrix
-    ) -> tuple[tuple[ExpectedStatistics, Matrix] | None, int]:
-        """Return the E-step at a point along `direction` that raises L, and the way there."""
-        slope = self._weight * _inner(gradient, direction)
-        level = self.em.penalized_log_likelihood(statistics.model, statistics)
+    def _gradient(self, position: Position) -> Vector:
+        """Return G = B^-1 F(M) B'^-1 - I at the position, as a vector."""
+        target = self.em.m_step(position.statistics).matrix
+        whitened, _ = lapack.dsygst(target.T, position.model.cholesky, itype=1, lower=1)
+        whitened.T.flat[:: len(target) + 1] -= 1.0
+        return self._triangle.vector(whitened)
+
+    def _search(self, position: Position, known: "_Curvature") -> Vector | None:
+        """Move along the L-BFGS direction to a point that raises L; return the way there."""
+        direction = two_loop(known.gradient, known.pairs)
+        slope = self._weight * blas.ddot(known.gradient, direction)
+        level = position.level
+        position.model.forget_precision()
         longest = float(np.abs(direction).max())
         length = min(1.0, LONGEST / longest) if longest else 0.0
-        spent = 0
-        while slope * length > 0 and spent <= SHORTENINGS:
-            moved = length * direction
-            model = _along(statistics.model, moved)
-            reached, new = _evaluate(self.em, model)
-            spent += 1
+        for _ in range(SHORTENINGS + 1):
+            if not slope * length > 0:
+                break
+            model = self._along(position.model, length * direction)
+            reached, new = _try(position, model)
             if reached and new >= level + SUFFICIENT * length * slope:
-                return (reached, moved), spent
+                position.move(model, reached)
+                return length * direction
             # The maximum of the parabola through what is known, within reason.
             bend = level + slope * length - new
             best = 0.5 * slope * length**2 / bend if 0 < bend < np.inf else 0.0
             length = min(max(best, 0.1 * length), 0.5 * length)
-        return None, spent
+        return None
+
+    def _along(self, model: GaussianModel, moved: Vector) -> GaussianModel:
+        """Return the model with the factor B (I + X + X^2 / 2)."""
+        x = self._triangle.matrix(moved)
+        series = blas.dtrmm(0.5, x, x, lower=1)
+        series += x
+        factor = blas.dtrmm(1.0, model.cholesky, series, lower=1, overwrite_b=1)
+        factor += model.cholesky
+        return GaussianModel.of_factor(factor, model.objects)
+
+
+class Triangle:
+    """Symmetric matrices as vectors with the same inner products, half as long.
+
+    The vector holds the lower triangle, what lies off the diagonal times sqrt(2).
+    """
+
+    def __init__(self, size: int) -> None:
+        self._upper = np.tri(size, dtype=bool).T
+
+    def vector(self, lower: Matrix) -> Vector:
+        """Return the vector of a matrix in LAPACK's order; only its lower triangle is read.
+
+        The matrix is overwritten.
+        """
+        scaled = np.multiply(lower, np.sqrt(2.0), out=lower)
+        scaled.T.flat[:: len(lower) + 1] /= np.sqrt(2.0)
+        vector: Vector = scaled.T[self._upper]
+        return vector
+
+    def matrix(self, vector: Vector) -> Matrix:
+        """Return the triangular X with X + X' = W, W the symmetric matrix of `vector`."""
+        x = np.zeros(self._upper.shape)
+        x[self._upper] = vector
+        x *= np.sqrt(0.5)
+        x.flat[:: len(x) + 1] *= np.sqrt(0.5)
+        return x.T
+
+
+class Pair(NamedTuple):
+    """A step, the change of the (negated) gradient along it, and their inner product."""
+
+    moved: Vector
+    change: Vector
+    product: float
+
+    @classmethod
+    def of(cls, moved: Vector, change: Vector) -> "Pair":
+        """Return the pair of the two."""
+        return cls(moved, change, float(blas.ddot(moved, change)))
 
 
 class _Curvature(NamedTuple):
-    """What L-BFGS knows: the last point, its gradient, and the (step, change of gradient) pairs."""
+    """What L-BFGS knows: at which position, the gradient there, and the pairs."""
 
-    statistics: ExpectedStatistics
-    gradient: Matrix
-    pairs: tuple[tuple[Matrix, Matrix], ...]
-
-
-def _evaluate(em: EM, model: GaussianModel) -> tuple[ExpectedStatistics | None, float]:
-    """Return the E-step at `model` and its log-likelihood; None and -inf where M is singular."""
-    try:
-        statistics = em.e_step(model)
-    except IndefiniteKernelError:
-        return None, -np.inf
-    return statistics, em.penalized_log_likelihood(model, statistics)
+    number: int
+    gradient: Vector
+    pairs: tuple[Pair, ...]
 
 
-def _inner(one: Matrix, two: Matrix) -> float:
-    """Return <A, B> of symmetric matrices given by their lower triangles."""
-    # The same order of entries in both: ravel would copy to make it so.
-    return 2.0 * inner(one.T, two.T) - float((np.diagonal(one) * np.diagonal(two)).sum())
-
-
-def _two_loop(gradient: Matrix, pairs: tuple[tuple[Matrix, Matrix], ...]) -> Matrix:
-    """Return H G, H the inverse Hessian of L-BFGS (Nocedal and Wright 2006, Algorithm 7.4)."""
+def two_loop(gradient: Vector, pairs: tuple[Pair, ...]) -> Vector:
+    """Return H g, H the inverse Hessian of L-BFGS (Nocedal and Wright 2006, Algorithm 7.4)."""
     direction = gradient.copy()
     shares = []
-    for moved, change in reversed(pairs):
-        share = _inner(moved, direction) / _inner(moved, change)
-        direction -= share * change
+    for moved, change, product in reversed(pairs):
+        share = blas.ddot(moved, direction) / product
+        direction = blas.daxpy(change, direction, a=-share)
         shares.append(share)
     if pairs:
-        moved, change = pairs[-1]
-        direction *= _inner(moved, change) / _inner(change, change)
-    for (moved, change), share in zip(pairs, reversed(shares), strict=True):
-        direction += (share - _inner(change, direction) / _inner(moved, change)) * moved
+        _, change, product = pairs[-1]
+        direction *= product / blas.ddot(change, change)
+    for (moved, change, product), share in zip(pairs, reversed(shares), strict=True):
+        rest = share - blas.ddot(change, direction) / product
+        direction = blas.daxpy(moved, direction, a=rest)
     return direction
 
 
-def _along(model: GaussianModel, moved: Matrix) -> GaussianModel:
-    """Return the model with the factor B (I + X + X^2 / 2), X the triangular form of `moved`."""
-    triangular = moved.copy(order="F")
-    triangular.flat[:: len(moved) + 1] *= 0.5
-    series = triangular + blas.dtrmm(0.5, triangular, triangular, lower=1)
-    factor = model.cholesky + blas.dtrmm(1.0, model.cholesky, series, lower=1)
-    return GaussianModel.of_factor(factor, model.objects)
+def _try(position: Position, model: GaussianModel) -> tuple[ExpectedStatistics | None, float]:
+    """Return the E-step at `model` and its log-likelihood; None and -inf where M is singular."""
+    try:
+        statistics = position.evaluate(model)
+    except IndefiniteKernelError:
+        return None, -np.inf
+    return statistics, position.em.penalized_log_likelihood(model, statistics)
 
 
 METHODS: dict[str, type[EMSteps]] = {"em": EMSteps, "geodesic": Geodesic, "squarem": Squarem}

@@ -1,21 +1,21 @@
 """The ascent: steps until the gain still to come is small, each one checked to have risen.
 
-Enters: an `EM`, a starting model and a method of going on. Leaves: the last model, the one whose EM
-step gave it, and the record of the likelihood. The loop knows nothing of labels, groups or files;
-`fit` is the door to it.
+Enters: an `EM`, a starting model and a method of going on. Leaves: the last model, the completed
+kernels whose M-step it is, and the record of the likelihood. The loop knows nothing of groups or
+files; `fit` is the door to it.
 """
 
 import math
 from typing import NamedTuple
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from .acceleration import EMSteps, Method, Step
-from .em import ExpectedStatistics
 from .errors import ConvergenceWarning, MonotonicityError, warn
 from .model import GaussianModel
+from .steps import EMSteps, Method, Position
 
 
 class Record(NamedTuple):
@@ -27,19 +27,6 @@ class Record(NamedTuple):
     rounding_bound: float
     gain_to_come: float
     evaluations: int
-
-
-class Ascent(NamedTuple):
-    """Where the ascent stands: replaced whole after every step, so an interrupt finds it whole.
-
-    `statistics` is the E-step at the last model; `previous` the model whose EM step gave it, None
-    where it is not the outcome of an EM step.
-    """
-
-    statistics: ExpectedStatistics
-    previous: GaussianModel | None
-    n_iter: int
-    converged: bool = False
 
 
 def check_rise(iteration: int, before: Record, after: Record) -> None:
@@ -58,15 +45,14 @@ def check_rise(iteration: int, before: Record, after: Record) -> None:
 class Climb:
     """One ascent of an `EM` from a starting model by some method, and its record.
 
-    Whatever the method, it ends with an EM step.
+    Whatever the method, it ends with an EM step: `completed` is its E-step, `model` its M-step.
 
     Attributes
     ----------
     records : list of Record
         One per model matrix, the start included.
-    state : Ascent
-        Where it stands; `state.previous` and `state.statistics.model` are the last two models.
-    n_iter : int
+    completed : DataArray
+        The completed kernels, once `complete` was called.
     converged, interrupted : bool
     """
 
@@ -75,16 +61,39 @@ class Climb:
         self.method = method
         self.tol = tol
         self.records: list[Record] = []
+        self.converged = False
         self.interrupted = False
         self._levels: list[float] = []
-        self._start = start
-        self._state: Ascent | None = None
+        self._position = Position(self.em, start)
+        self._completed: tuple[int, xr.DataArray] | None = None
+
+    @property
+    def model(self) -> GaussianModel:
+        """The last model."""
+        return self._position.model
+
+    @property
+    def n_iter(self) -> int:
+        """How many steps were taken."""
+        return self._position.number
+
+    @property
+    def evaluations(self) -> int:
+        """How many E-steps were taken."""
+        return self._position.evaluations
+
+    @property
+    def completed(self) -> xr.DataArray:
+        """The completed kernels whose M-step the last model is."""
+        if self._completed is None:
+            raise RuntimeError("the ascent is not complete: call complete first")
+        return self._completed[1]
 
     def run(self, *, max_iter: int, progress: bool) -> None:
         """Take steps until the estimated gain to come is at most `tol` nats.
 
-        With `tol` 0 exactly `max_iter` steps are taken. KeyboardInterrupt goes through; the state
-        is then that after the last whole step, and `complete` makes it fit to be returned.
+        At most `max_iter` - 1, for `complete` takes one more; exactly as many with `tol` 0.
+        KeyboardInterrupt goes through; `complete` finishes whatever step was broken off.
 
         Raises
         ------
@@ -93,9 +102,9 @@ class Climb:
         """
         total = None if self.tol else max_iter
         with tqdm(total=total, disable=not progress, desc="fit", unit=" steps") as bar:
-            while self._state is None or (self.n_iter < max_iter and not self.converged):
-                at_last = self._state is not None and self.n_iter == max_iter - 1
-                self._advance(EMSteps(self.em) if at_last else self.method)
+            self._record()  # the start
+            while self.n_iter < max_iter - 1 and not self.converged:
+                self.advance()
                 last = self.records[-1]
                 known = np.isfinite(last.gain_to_come)
                 to_come = f", about {last.gain_to_come:.1e} nats to come" if known else ""
@@ -103,56 +112,41 @@ class Climb:
                 bar.set_postfix_str(level + to_come, refresh=False)
                 bar.update(self.n_iter - bar.n)
 
-    def complete(self) -> None:
-        """Take a last EM step where the last one was none; drop what a broken step left."""
-        while self._state is None or self._state.previous is None:
-            self._advance(EMSteps(self.em))
-        del self.records[self.n_iter + 1 :]
+    def advance(self) -> None:
+        """Take one step of the method and put it on record."""
+        self._record()
+        self.method.step(self._position)
+        self._record()
 
-    def _advance(self, method: Method) -> None:
-        """Evaluate the start, or take one step; the state changes last, in one assignment."""
-        state = self._state
-        number = 0 if state is None else state.n_iter + 1
-        del self.records[number:], self._levels[number:]  # what an interrupted step left behind
-        if state is None:
-            step = Step(self.em.e_step(self._start), 1, None)
-        else:
-            step = method.step(state.statistics)
-        statistics, model = step.statistics, step.statistics.model
-        level = self.em.penalized_log_likelihood(model, statistics)
-        self._levels.append(level)
+    def complete(self) -> None:
+        """Take the last step, an EM step, and keep its completed kernels."""
+        if self._completed is None or self._completed[0] == self.n_iter:
+            self._record()
+            self._completed = self.n_iter, self.em.complete(self.model)
+            EMSteps(self.em).step(self._position)
+        self._record()
+
+    def _record(self) -> None:
+        """Put the model that was reached on record, and check that the likelihood rose."""
+        position = self._position
+        if len(self.records) > position.number:
+            return
+        statistics = position.statistics
+        level = position.level
+        self._levels[position.number :] = [level]
         record = Record(
             statistics.log_likelihood,
-            self.em.prior.log_density(model),
+            self.em.prior.log_density(position.model),
             level,
             self.em.rounding_bound(statistics),
             self.method.gain_to_come(self._levels),
-            step.evaluations + (self.records[-1].evaluations if number else 0),
+            position.evaluations,
         )
-        if number:
-            check_rise(number, self.records[-1], record)
+        if self.records:
+            check_rise(position.number, self.records[-1], record)
         self.records.append(record)
-        converged = bool(self.tol) and record.gain_to_come <= self.tol
         # Once converged, the final EM step changes nothing of that.
-        converged = converged or (state is not None and state.converged)
-        self._state = Ascent(statistics, step.previous, number, converged)
-
-    @property
-    def state(self) -> Ascent:
-        """The last complete state."""
-        if self._state is None:
-            raise RuntimeError("the ascent has not begun: call run first")
-        return self._state
-
-    @property
-    def n_iter(self) -> int:
-        """How many steps were taken."""
-        return self.state.n_iter
-
-    @property
-    def converged(self) -> bool:
-        """Whether the estimated gain to come fell to `tol`."""
-        return self.state.converged
+        self.converged = self.converged or 0 < self.tol >= record.gain_to_come
 
     def warn_if_unfinished(self) -> None:
         """Warn where the ascent was interrupted, or ended before its stopping rule was met."""

@@ -177,9 +177,9 @@ class PrecisionForm(ConditionalGaussian):
     ) -> None:
         super().__init__(visible, objects, space)
         v, h = self._v, self._h
-        block = self._space.block("hh", precision, h, h)
+        block = self._space.block("factored", precision, h, h)
         factor = cholesky(block, "model precision", self.hidden, TOO_SINGULAR, overwrite=True)
-        regression = solve_from_the_right(factor, self._space.block("hv", precision, h, v).T)
+        regression = solve_from_the_right(factor, self._space.block("across", precision, h, v).T)
         self._regression = np.negative(regression, out=regression)
         self.log_determinant = -log_determinant(factor)
         self._covariance = inverse(factor, overwrite=True)
@@ -224,9 +224,9 @@ class CovarianceForm(ConditionalGaussian):
         super().__init__(visible, objects, space)
         self._matrix = matrix
         v, h = self._v, self._h
-        block = self._space.block("vv", matrix, v, v)
+        block = self._space.block("factored", matrix, v, v)
         self._factor = cholesky(block, "model matrix", self.visible, TOO_SINGULAR, overwrite=True)
-        across = self._space.block("hv", matrix, h, v).T
+        across = self._space.block("across", matrix, h, v).T
         self._half = half_solve(self._factor, across, overwrite=True)
         self.log_determinant = log_det - log_determinant(self._factor)
 
@@ -253,13 +253,12 @@ class CovarianceForm(ConditionalGaussian):
             copy[...] = visible_moment
             whitened, _ = lapack.dsygst(copy.T, self._factor, itype=1, lower=1, overwrite_a=1)
         for rows in strips(m):
-            count, end = rows.stop - rows.start, rows.stop
+            end = rows.stop
             hidden = space.block("strip", self._matrix, self._h[rows], self._h[:end])
             half = self._half[:, rows]
             if n:
                 moved = blas.dsymm(1.0, whitened, half, lower=1)
                 rest = np.subtract(half, moved, order="F")
-                explained = space.array("explained", count, end)
-                hidden -= product(rest.T, self._half[:, :end], explained)
+                product(rest.T, self._half[:, :end], hidden, subtract=True)
                 half = blas.dtrmm(1.0, self._factor, moved, lower=1, overwrite_b=1)
             yield Strip(rows, half.T, hidden)

@@ -105,12 +105,13 @@ def fit(
     >>> import numpy as np
     >>> from mkmc_prob import fit, stack_kernels
     >>> kernels = np.array([[[2.0, 1.0], [1.0, 2.0]], [[1.0, 0.2], [0.2, 1.0]]])
-    >>> result = fit(stack_kernels(kernels, visible=[[1, 1], [0, 1]]), strength=0.5)
+    >>> stack = stack_kernels(kernels, visible=[[1, 1], [0, 1]])
+    >>> result = fit(stack, strength=0.5, tol=1e-9)
     >>> result.converged
     True
     >>> result.completed.sel(kernel="Q2").values.round(2)
-    array([[1.47, 0.39],
-           [0.39, 1.  ]])
+    array([[1.56, 0.4 ],
+           [0.4 , 1.  ]])
     """
     prior = _one_prior(strength, prior)
     if not isinstance(method, str) or method not in METHODS:
@@ -166,13 +167,11 @@ def _extended(
     climb: Climb, aside: Unseen, stack: xr.DataArray
 ) -> tuple[xr.DataArray, GaussianModel]:
     """Return the completed kernels and the model over all objects, the unseen ones included."""
-    previous, last = climb.state.previous, climb.state.statistics.model
-    assert previous is not None  # `Climb.run` takes one step at least
-    seen = climb.em.complete(previous)
+    seen = climb.completed
     values = np.stack([aside.extend(matrix) for matrix in seen.values])
     completed = stack.copy(data=values).rename(seen.name)
     completed.attrs = dict(seen.attrs)
-    return completed, GaussianModel.of(aside.extend(last.matrix), stack["object"].values)
+    return completed, GaussianModel.of(aside.extend(climb.model.matrix), stack["object"].values)
 
 
 def _trace(climb: Climb, aside: Unseen) -> xr.Dataset:

@@ -36,6 +36,8 @@ class Workspace(threading.local):
         """Return an array of this shape whose entries are whatever they were."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.size < rows * columns:
+            del buffer  # before the new one comes
+            self._buffers.pop(name, None)
             buffer = self._buffers[name] = np.empty(rows * columns)
         return buffer[: rows * columns].reshape(rows, columns)
 
@@ -122,23 +124,24 @@ def half_solve(
     )
 
 
-def product(left: Matrix, right: Matrix, out: Matrix) -> Matrix:
-    """Put `left` @ `right` into `out` and return it.
+def product(left: Matrix, right: Matrix, out: Matrix, *, subtract: bool = False) -> Matrix:
+    """Put `left` @ `right` into `out`, or `subtract` it from `out`; return `out`.
 
     By SciPy's BLAS, like all of LAPACK here: NumPy's own is a second library with threads of its
     own, and two pools of threads that wait for work in turn take the cores from each other.
     """
     if not (left.size and right.size):
-        out[...] = 0.0
+        out[...] = out if subtract else 0.0
         return out
     # out' = right' left', in LAPACK's order.
     a, b = right.T, left.T
     blas.dgemm(
-        1.0,
+        -1.0 if subtract else 1.0,
         a if a.flags.f_contiguous else a.T,
         b if b.flags.f_contiguous else b.T,
         trans_a=not a.flags.f_contiguous,
         trans_b=not b.flags.f_contiguous,
+        beta=float(subtract),
         c=out.T,
         overwrite_c=1,
     )
@@ -146,11 +149,11 @@ def product(left: Matrix, right: Matrix, out: Matrix) -> Matrix:
 
 
 def strips(size: int) -> Iterator[slice]:
-    """Yield the rows of a symmetric matrix in some eight strips.
+    """Yield the rows of a symmetric matrix in some twelve strips.
 
     Each needs only what lies left of its end: together little more than half of the matrix.
     """
-    rows = max(BLOCK, -(-size // 8))
+    rows = max(2 * STRIP, -(-size // 12))
     for i in range(0, size, rows):
         yield slice(i, min(i + rows, size))
 

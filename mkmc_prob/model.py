@@ -138,6 +138,10 @@ class GaussianModel:
         self.__dict__["log_determinant"] = log_determinant(factor)
         return inverse(factor, overwrite=True)
 
+    def forget_precision(self) -> None:
+        """Let go of M^-1; it is computed again when asked for."""
+        self.__dict__.pop("precision", None)
+
     def _factored(self) -> Matrix:
         variance = np.diagonal(self.matrix)
         tiny = np.flatnonzero(np.abs(variance) < 1 / LARGEST_ENTRY)

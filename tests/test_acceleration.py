@@ -10,7 +10,8 @@ from test_fit import small_stack
 from test_reference import digits_kernels
 
 from mkmc_prob import EM, ConvergenceWarning, GaussianModel, WishartPrior, fit, stack_kernels
-from mkmc_prob.acceleration import METHODS, Geodesic, _along, _inner
+from mkmc_prob.acceleration import METHODS, Geodesic, Pair, Triangle, two_loop
+from mkmc_prob.steps import Position
 from mkmc_prob.stopping import recent_rise
 
 FAST = ["geodesic", "squarem"]
@@ -53,12 +54,13 @@ def test_the_gradient_is_the_slope_along_the_geodesic(problem, seed):
     size = problem.stack.sizes["object"]
     em = EM(problem.stack, problem.prior, problem.degrees_of_freedom)
     model = GaussianModel(random_covariance(rng, size))
-    gradient = Geodesic(em)._gradient(em.e_step(model))
-    direction = np.tril(rng.standard_normal((size, size)))
+    geodesic = Geodesic(em)
+    gradient = geodesic._gradient(Position(em, model))
+    direction = rng.standard_normal(len(gradient))
     weight = 0.5 * (problem.prior.strength + problem.degrees_of_freedom.sum())
 
     def level(length):
-        moved = _along(model, length * direction)
+        moved = geodesic._along(model, length * direction)
         return plain.penalized_log_likelihood(
             problem.stack.values,
             problem.visible,
@@ -70,14 +72,45 @@ def test_the_gradient_is_the_slope_along_the_geodesic(problem, seed):
 
     step = 1e-5
     slope = (level(step) - level(-step)) / (2 * step)
-    assert weight * _inner(gradient, direction) == pytest.approx(slope, rel=1e-5, abs=1e-4)
+    assert weight * gradient @ direction == pytest.approx(slope, rel=1e-5, abs=1e-4)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 6), st.integers(0, 2**32 - 1))
+def test_a_symmetric_matrix_as_a_vector(size, seed):
+    rng = np.random.default_rng(seed)
+    one, two = (random_covariance(rng, size) for _ in range(2))
+    triangle = Triangle(size)
+    vector = triangle.vector(one.copy(order="F"))
+    assert vector @ triangle.vector(two.copy(order="F")) == pytest.approx(np.sum(one * two))
+    x = triangle.matrix(vector)
+    np.testing.assert_array_equal(x, np.tril(x))
+    np.testing.assert_allclose(x + x.T, one)
+
+
+def test_two_loops_are_the_inverse_hessian_written_out():
+    """The matrix of the BFGS update, product by product (Nocedal and Wright 2006, eq. 6.17)."""
+    rng = np.random.default_rng(0)
+    hessian = random_covariance(rng, 6)
+    moves = [rng.standard_normal(6) for _ in range(3)]
+    pairs = tuple(Pair.of(moved, hessian @ moved) for moved in moves)
+    last = pairs[-1]
+    inverse = np.eye(6) * last.product / (last.change @ last.change)
+    for moved, change, product in pairs:
+        left = np.eye(6) - np.outer(moved, change) / product
+        inverse = left @ inverse @ left.T + np.outer(moved, moved) / product
+    gradient = rng.standard_normal(6)
+    before = gradient.copy()
+    np.testing.assert_allclose(two_loop(gradient, pairs), inverse @ gradient)
+    np.testing.assert_array_equal(gradient, before)
 
 
 def test_moving_keeps_the_factor_and_the_direction():
     model = GaussianModel(random_covariance(np.random.default_rng(0), 5))
-    direction = np.asfortranarray(np.tril(np.random.default_rng(1).standard_normal((5, 5))))
+    em = EM(stack_kernels(np.eye(5)[None]), WishartPrior(1.0))
+    direction = np.random.default_rng(1).standard_normal(15)
     before = direction.copy()
-    moved = _along(model, direction)
+    moved = Geodesic(em)._along(model, direction)
     np.testing.assert_array_equal(direction, before)
     np.testing.assert_allclose(moved.cholesky, np.linalg.cholesky(moved.matrix), rtol=1e-10)
     assert (moved.matrix == moved.matrix.T).all()

@@ -1,0 +1,98 @@
+"""Where an ascent stands, what it needs of a method of going on, and EM's own step.
+
+Enters: an `EM` and a model. Leaves: the next model. The faster methods are in `acceleration`, the
+loop (trace, monotone check, stopping, final EM step) in `ascent`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from .em import EM, ExpectedStatistics
+from .model import GaussianModel
+from .stopping import estimated_gain
+
+
+class _At(NamedTuple):
+    number: int
+    model: GaussianModel
+    statistics: ExpectedStatistics | None
+
+
+class Position:
+    """The model that an ascent has reached, and the E-step there.
+
+    It is replaced in one assignment, so that an interrupt finds it whole; what was at the model
+    before is let go, so that only one step's matrices are held.
+
+    Attributes
+    ----------
+    evaluations : int
+        How many E-steps were taken so far.
+    """
+
+    def __init__(self, em: EM, start: GaussianModel) -> None:
+        self.em = em
+        self.evaluations = 0
+        self._at = _At(0, start, None)
+
+    @property
+    def number(self) -> int:
+        """How many steps led here."""
+        return self._at.number
+
+    @property
+    def model(self) -> GaussianModel:
+        """The model reached."""
+        return self._at.model
+
+    @property
+    def statistics(self) -> ExpectedStatistics:
+        """The E-step at the model, taken when first asked for."""
+        number, model, statistics = self._at
+        if statistics is None:
+            statistics = self.evaluate(model)
+            self._at = _At(number, model, statistics)
+        return statistics
+
+    @property
+    def level(self) -> float:
+        """The penalized log-likelihood of the model."""
+        return self.em.penalized_log_likelihood(self.model, self.statistics)
+
+    def evaluate(self, model: GaussianModel) -> ExpectedStatistics:
+        """Return the E-step at some model, and count it."""
+        self.evaluations += 1
+        return self.em.e_step(model)
+
+    def move(self, model: GaussianModel, statistics: ExpectedStatistics | None = None) -> None:
+        """Go to the next model, with the E-step there if it is at hand."""
+        self._at = _At(self._at.number + 1, model, statistics)
+
+
+class Method(Protocol):
+    """What the loop needs of a method."""
+
+    em: EM
+
+    def step(self, position: Position) -> None:
+        """Move on, once, to a model that is at least as likely."""
+
+    def gain_to_come(self, trace: Sequence[float]) -> float:
+        """Estimate how much the log-likelihoods in `trace` would still rise, in nats."""
+
+
+class EMSteps:
+    """The paper's algorithm: the E-step at the model, and the M-step that gives the next one."""
+
+    def __init__(self, em: EM) -> None:
+        self.em = em
+
+    def step(self, position: Position) -> None:
+        """Take one EM step."""
+        statistics = position.statistics
+        position.model.forget_precision()
+        position.move(self.em.m_step(statistics))
+
+    def gain_to_come(self, trace: Sequence[float]) -> float:
+        """Extrapolate the increments; see `estimated_gain`."""
+        return estimated_gain(trace)
