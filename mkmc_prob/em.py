@@ -192,21 +192,24 @@ class EM:
         precision = self._own(model).precision  # first: it takes the Cholesky factor's place
         # The rows of hidden objects, Q_hh halved: with their transpose they are all that changes.
         moment = np.zeros_like(precision)
-        log_likelihood = np.zeros(len(self.sources))
-        entropy = np.zeros(len(self.sources))
-        for k, (_, visible, v, h, visible_moment, nu) in enumerate(self.sources):
-            conditional = model.condition(visible, self._space)
-            order = np.argsort(np.concatenate([v, h]))
-            trace = inner_of_block(precision, v, v, visible_moment)
-            for rows, cross, hidden in conditional.strips(visible_moment):
-                trace += inner_of_block(precision, h[rows], v, cross)
-                hidden[:, rows.start :] *= 0.5
-                add_rows(moment, nu, h[rows], order, cross, hidden)
-            log_det = model.log_determinant - conditional.log_determinant
-            log_likelihood[k] = -0.5 * nu * (len(v) * LOG_2_PI + log_det + trace)
-            entropy[k] = nu * conditional.entropy
+        per_kernel = [self._expect(model, source, moment) for source in self.sources]
         add_transpose(moment, self._visible_moment)
+        log_likelihood, entropy = np.array(per_kernel).T
         return ExpectedStatistics(self, model, moment, log_likelihood, entropy)
+
+    def _expect(self, model: GaussianModel, source: Source, moment: Matrix) -> tuple[float, float]:
+        """Add one kernel's share to the rows of `moment`; return its log-likelihood and entropy."""
+        _, visible, v, h, visible_moment, nu = source
+        conditional = model.condition(visible, self._space)
+        order = np.argsort(np.concatenate([v, h]))
+        trace = inner_of_block(model.precision, v, v, visible_moment)
+        for rows, cross, hidden in conditional.strips(visible_moment):
+            trace += inner_of_block(model.precision, h[rows], v, cross)
+            hidden[:, rows.start :] *= 0.5
+            add_rows(moment, nu, h[rows], order, cross, hidden)
+        log_det = model.log_determinant - conditional.log_determinant
+        log_likelihood = -0.5 * nu * (len(v) * LOG_2_PI + log_det + trace)
+        return log_likelihood, nu * conditional.entropy
 
     def m_step(self, statistics: ExpectedStatistics) -> GaussianModel:
         """Return the model that maximizes the Q-function (Algorithm 1, line 11).
