@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--n-per-class", type=int, default=50, help="digits of each class")
     parser.add_argument("--ratio", type=float, default=0.5, help="share of the pairs removed")
     parser.add_argument("--strength", type=float, nargs="+", default=[0.1], help="of the prior")
-    parser.add_argument("--method", default="em", help="em, geodesic or squarem")
+    parser.add_argument("--method", default="geodesic", help="geodesic, em or squarem")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     mpl.use("Agg")  # pictures go to files

@@ -207,8 +207,9 @@ def two_loop(gradient: Vector, pairs: tuple[Pair, ...]) -> Vector:
         direction = blas.daxpy(change, direction, a=-share)
         shares.append(share)
     if pairs:
-        _, change, product = pairs[-1]
-        direction *= product / blas.ddot(change, change)
+        # The last pair's ratio swings from step to step; that of the sums is steadier.
+        products = sum(product for _, _, product in pairs)
+        direction *= products / sum(blas.ddot(change, change) for _, change, _ in pairs)
     for (moved, change, product), share in zip(pairs, reversed(shares), strict=True):
         rest = share - blas.ddot(change, direction) / product
         direction = blas.daxpy(moved, direction, a=rest)

@@ -32,7 +32,7 @@ def fit(
     strength: float = DEFAULT_STRENGTH,
     prior: WishartPrior | None = None,
     degrees_of_freedom: DegreesOfFreedom = 1.0,
-    method: str = "em",
+    method: str = "geodesic",
     tol: float = 1e-3,
     max_iter: int = 10_000,
     initial: GaussianModel | xr.DataArray | pd.DataFrame | ArrayLike | None = None,
@@ -53,10 +53,12 @@ def fit(
         nu_k > 0, how many observations each kernel counts for: one number, one per kernel, or
         labelled by kernel. 1 in the paper.
     method
-        "em": the paper's Algorithm 1. "geodesic": L-BFGS in the geometry in which an EM step is a
-        gradient step; it climbs the same likelihood in far fewer steps where the strength is
-        small. "squarem": squared extrapolation, the classical accelerator of EM, as a yardstick;
-        it can need more evaluations than EM does.
+        How to climb; all climb the same likelihood, and every step rises. "geodesic": L-BFGS in
+        the geometry in which an EM step is a gradient step. "em": the paper's Algorithm 1, which
+        needs thousands of steps where the strength is small. "squarem": squared extrapolation, the
+        classical accelerator of EM, as a yardstick; it can need more evaluations than EM does.
+        Where there are several maxima (at strengths of 0.01 and less, say) they may end in
+        different ones.
     tol
         The fit has converged when the estimated gain in log-likelihood still to come is at most
         `tol`, in nats. A shortfall of g nats displaces any one parameter by at most about

@@ -60,7 +60,7 @@ class MKMCResult:
     >>> import numpy as np
     >>> from mkmc_prob import fit, stack_kernels
     >>> kernels = np.array([[[2.0, 1.0], [1.0, 2.0]], [[1.0, 0.2], [0.2, 1.0]]])
-    >>> result = fit(stack_kernels(kernels, visible=[[1, 1], [0, 1]]), strength=0.5)
+    >>> result = fit(stack_kernels(kernels, visible=[[1, 1], [0, 1]]), strength=0.5, method="em")
     >>> result.summary()[["visible", "missing"]]
             visible  missing
     kernel

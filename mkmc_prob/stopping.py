@@ -11,8 +11,8 @@ from collections.abc import Sequence
 LOOK_BACK = (0.9, 0.5)
 #: The most by which slower rates, not seen yet, may enlarge the gain still to come.
 LARGEST_MIXTURE = 3.0
-#: The rise over this share of the steps taken, and over this many at least, may come once more.
-RECENT_SHARE, RECENT_STEPS = 0.25, 10
+#: The rise over this share of the steps taken, and over this many at least, is looked at.
+RECENT_SHARE, RECENT_STEPS = 0.25, 5
 
 
 def estimated_gain(trace: Sequence[float]) -> float:
@@ -59,19 +59,35 @@ def estimated_gain(trace: Sequence[float]) -> float:
 
 
 def recent_rise(trace: Sequence[float]) -> float:
-    """Return the rise over the last quarter of the steps, ten at least, in nats.
+    """Estimate the same for methods whose steps differ too much in length to have a rate.
 
-    The estimate for methods whose steps differ too much in length to have a rate: what rose in the
-    last quarter is taken for what is still to come. Infinite before the tenth step.
+    What rose in the last quarter of the steps (five at least) is taken for what is still to come:
+    all of it, even where the quarter before rose far more; and more where it did not. With q the
+    ratio of the two rises, D q / (1 - q) would come were q to stay (Aitken), so that a method of
+    small, even steps does not pass for converged.
+
+    Returns
+    -------
+    float
+        Infinite before the tenth step, or where the last quarter rose as much as the one
+        before.
 
     Examples
     --------
     >>> from mkmc_prob.stopping import recent_rise
-    >>> recent_rise([0.0, *[1.0] * 8, 1.5, 1.75])
-    1.75
+    >>> recent_rise([*[0.0] * 5, 8.0, *[8.0] * 4, 9.0])
+    1.0
+    >>> round(recent_rise([-(0.99**t) for t in range(101)]), 3), round(0.99**100, 3)
+    (0.366, 0.366)
     >>> recent_rise([0.0])
     inf
     """
     steps = len(trace) - 1
     window = max(RECENT_STEPS, int(steps * RECENT_SHARE))
-    return trace[-1] - trace[-1 - window] if steps >= window else math.inf
+    if steps < 2 * window:
+        return math.inf
+    recent = trace[-1] - trace[-1 - window]
+    earlier = trace[-1 - window] - trace[-1 - 2 * window]
+    if recent <= 0:
+        return 0.0
+    return max(recent, recent**2 / (earlier - recent)) if earlier > recent else math.inf

@@ -24,13 +24,13 @@ def test_an_interrupt_returns_what_there_is(monkeypatch, at):
     interrupted.calls = 0
     monkeypatch.setattr(EM, "e_step", interrupted)
     with pytest.warns(ConvergenceWarning, match="interrupted after"):
-        result = fit(small_stack())
+        result = fit(small_stack(), method="em")
     monkeypatch.undo()
     assert result.interrupted
     assert not result.converged
     # The step that was broken off is finished, and the final EM step taken.
     assert result.n_iter == at
-    plain_result = fit(small_stack(), tol=0, max_iter=at)
+    plain_result = fit(small_stack(), method="em", tol=0, max_iter=at)
     assert result.completed.identical(plain_result.completed)
     # The evaluation that was broken off is counted, too.
     assert result.trace.drop_vars("evaluations").identical(

@@ -68,7 +68,7 @@ def test_the_summary_of_a_kernel_that_shows_nothing():
 def test_a_result_says_what_it_is(result):
     assert "3 kernels over 6 objects" in repr(result)
     assert (
-        f"converged after {result.n_iter} em iterations ({result.n_iter + 1} evaluations)"
+        f"converged after {result.n_iter} geodesic iterations ({result.n_iter + 1} evaluations)"
         in repr(result)
     )
     html = result._repr_html_()
