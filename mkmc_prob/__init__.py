@@ -5,7 +5,7 @@ returns an `MKMCResult`. `WishartPrior`, `GaussianModel`, `ConditionalGaussian` 
 same computation step by step.
 """
 
-from . import datasets, io, plots
+from . import datasets, diagnostics, io, plots
 from .baselines import mean_impute, zero_impute
 from .conditional import ConditionalGaussian
 from .em import EM, ExpectedStatistics
@@ -20,6 +20,7 @@ from .errors import (
     MonotonicityError,
 )
 from .fit import fit
+from .information import missing_information
 from .kernels import stack_kernels, visible_objects
 from .metrics import correlation_matrix_distance, kl_divergence, relative_error
 from .missingness import remove_objects
@@ -49,11 +50,13 @@ __all__ = [
     "correlation_matrix_distance",
     "datasets",
     "describe",
+    "diagnostics",
     "fit",
     "io",
     "kl_divergence",
     "load_result",
     "mean_impute",
+    "missing_information",
     "normalize",
     "plots",
     "relative_error",

@@ -115,7 +115,9 @@ class Geodesic(EMSteps):
         target = self.em.m_step(position.statistics).matrix
         whitened, _ = lapack.dsygst(target.T, position.model.cholesky, itype=1, lower=1)
         whitened.T.flat[:: len(target) + 1] -= 1.0
-        return self._triangle.vector(whitened)
+        gradient = self._triangle.vector(whitened)
+        position.gradient_norm = float(blas.dnrm2(gradient))
+        return gradient
 
     def _search(self, position: Position, known: "_Curvature") -> Vector | None:
         """Move along the L-BFGS direction to a point that raises L; return the way there."""
@@ -131,7 +133,7 @@ class Geodesic(EMSteps):
             model = self._along(position.model, length * direction)
             reached, new = _try(position, model)
             if reached and new >= level + SUFFICIENT * length * slope:
-                position.move(model, reached)
+                position.move(model, reached, length=length * blas.dnrm2(direction))
                 return length * direction
             # The maximum of the parabola through what is known, within reason.
             bend = level + slope * length - new

@@ -6,6 +6,7 @@ files; `fit` is the door to it.
 """
 
 import math
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,12 @@ class Record(NamedTuple):
     rounding_bound: float
     gain_to_come: float
     evaluations: int
+    seconds: float
+    log_determinant: float
+    update_trace: float
+    by_em: bool
+    step_length: float
+    gradient_norm: float
 
 
 def check_rise(iteration: int, before: Record, after: Record) -> None:
@@ -63,6 +70,7 @@ class Climb:
         self.records: list[Record] = []
         self.converged = False
         self.interrupted = False
+        self._began = time.perf_counter()
         self._levels: list[float] = []
         self._position = Position(self.em, start)
         self._completed: tuple[int, xr.DataArray] | None = None
@@ -141,6 +149,12 @@ class Climb:
             self.em.rounding_bound(statistics),
             self.method.gain_to_come(self._levels),
             position.evaluations,
+            time.perf_counter() - self._began,
+            position.model.log_determinant,
+            self.em.update_trace(statistics),
+            position.by_em,
+            position.length,
+            position.gradient_norm,
         )
         if self.records:
             check_rise(position.number, self.records[-1], record)

@@ -297,19 +297,25 @@ class EM:
         trace t / l on average, which at a fixed point is lambda + N. The second line is what
         adding up the terms of L does, by their sizes: the pivots lie between 1 / P_ii and M_ii.
         """
-        model = statistics.model
+        model, size = statistics.model, len(self.objects)
         variance, precision = np.diagonal(model.matrix), np.diagonal(model.precision)
         inflation = np.sqrt(variance * precision).sum() ** 2
         logs = np.maximum(np.abs(np.log(variance)), np.abs(np.log(precision))) + LOG_2_PI
         weight = self.prior.strength + self.total_degrees_of_freedom
-        trace = inner(model.precision, statistics.second_moment)
-        scale = self._scale
-        trace_of_scale = precision.sum() if scale is None else inner(model.precision, scale)
-        trace += self.prior.strength * trace_of_scale
-        size = len(self.objects)
+        trace = weight * self.update_trace(statistics)
         factor = np.sqrt(size) * (weight + trace / size) * inflation
         terms = (np.sqrt(size) + len(self.sources) + 4) * (weight * logs.sum() + trace)
         return float(np.finfo(np.float64).eps * (factor + terms))
+
+    def update_trace(self, statistics: ExpectedStatistics) -> float:
+        """Return tr M^-1 F(M), F(M) the EM update of the model M; l at a fixed point."""
+        precision = statistics.model.precision
+        weight = self.prior.strength + self.total_degrees_of_freedom
+        scale = self._scale
+        of_prior = float(np.trace(precision)) if scale is None else inner(precision, scale)
+        return (
+            self.prior.strength * of_prior + inner(precision, statistics.second_moment)
+        ) / weight
 
     def _maximize(self, moment: Matrix) -> GaussianModel:
         strength = self.prior.strength

@@ -21,6 +21,7 @@ from .kernels import check_stack, visible_objects, warn_of_scales
 from .model import GaussianModel
 from .prior import WishartPrior
 from .result import MKMCResult
+from .trace import trace_of
 from .unseen import Unseen
 
 DEFAULT_STRENGTH = 0.1
@@ -148,7 +149,7 @@ def _result(climb: Climb, aside: Unseen, stack: xr.DataArray, method: str) -> MK
         observed=stack,
         completed=completed,
         model=model,
-        trace=_trace(climb, aside),
+        trace=trace_of(climb, constant=aside.log_prior),
         prior=aside.prior,
         degrees_of_freedom=xr.DataArray(
             climb.em.degrees_of_freedom,
@@ -174,51 +175,6 @@ def _extended(
     completed = stack.copy(data=values).rename(seen.name)
     completed.attrs = dict(seen.attrs)
     return completed, GaussianModel.of(aside.extend(climb.model.matrix), stack["object"].values)
-
-
-def _trace(climb: Climb, aside: Unseen) -> xr.Dataset:
-    """Return the record of the ascent, labelled; the constant of the unseen objects is added."""
-    records = climb.records
-    constant = aside.log_prior
-    per_model = ("iteration",)
-    nats = {"units": "nats"}
-    trace = xr.Dataset(
-        {
-            "penalized_log_likelihood": (
-                per_model,
-                [r.penalized_log_likelihood + constant for r in records],
-                {"long_name": "penalized log-likelihood", **nats},
-            ),
-            "log_likelihood": (
-                ("iteration", "kernel"),
-                np.array([r.log_likelihood for r in records]),
-                {"long_name": "expected log-likelihood of each kernel", **nats},
-            ),
-            "log_prior": (
-                per_model,
-                [r.log_prior + constant for r in records],
-                {"long_name": "log prior, without its constant", **nats},
-            ),
-            "gain_to_come": (
-                per_model,
-                [r.gain_to_come for r in records],
-                {"long_name": "estimated gain still to come", **nats},
-            ),
-            "rounding_bound": (
-                per_model,
-                [r.rounding_bound for r in records],
-                {"long_name": "bound on the rounding of the penalized log-likelihood", **nats},
-            ),
-            "evaluations": (
-                per_model,
-                [r.evaluations for r in records],
-                {"long_name": "evaluations of the EM map so far"},
-            ),
-        },
-        coords={"iteration": np.arange(len(records)), "kernel": climb.em.names},
-    )
-    trace.attrs["long_name"] = "trace of the ascent, one entry per model matrix"
-    return trace
 
 
 def _one_prior(strength: Any, prior: WishartPrior | None) -> WishartPrior:

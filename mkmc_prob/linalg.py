@@ -153,7 +153,7 @@ def strips(size: int) -> Iterator[slice]:
 
     Each needs only what lies left of its end: together little more than half of the matrix.
     """
-    rows = max(4 * STRIP, -(-size // 12))
+    rows = max(3 * STRIP, -(-size // 12))
     for i in range(0, size, rows):
         yield slice(i, min(i + rows, size))
 

@@ -4,6 +4,7 @@ Enters: an `EM` and a model. Leaves: the next model. The faster methods are in `
 loop (trace, monotone check, stopping, final EM step) in `ascent`.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -15,7 +16,10 @@ from .stopping import estimated_gain
 class _At(NamedTuple):
     number: int
     model: GaussianModel
-    statistics: ExpectedStatistics | None
+    statistics: ExpectedStatistics | None = None
+    length: float = math.nan
+    by_em: bool = False
+    gradient_norm: float = math.nan
 
 
 class Position:
@@ -33,7 +37,7 @@ class Position:
     def __init__(self, em: EM, start: GaussianModel) -> None:
         self.em = em
         self.evaluations = 0
-        self._at = _At(0, start, None)
+        self._at = _At(0, start)
 
     @property
     def number(self) -> int:
@@ -48,11 +52,10 @@ class Position:
     @property
     def statistics(self) -> ExpectedStatistics:
         """The E-step at the model, taken when first asked for."""
-        number, model, statistics = self._at
-        if statistics is None:
-            statistics = self.evaluate(model)
-            self._at = _At(number, model, statistics)
-        return statistics
+        if self._at.statistics is None:
+            self._at = self._at._replace(statistics=self.evaluate(self._at.model))
+        assert self._at.statistics is not None
+        return self._at.statistics
 
     @property
     def level(self) -> float:
@@ -64,9 +67,35 @@ class Position:
         self.evaluations += 1
         return self.em.e_step(model)
 
-    def move(self, model: GaussianModel, statistics: ExpectedStatistics | None = None) -> None:
+    @property
+    def length(self) -> float:
+        """How long the last step was in the affine-invariant metric; NaN where nobody said."""
+        return self._at.length
+
+    @property
+    def by_em(self) -> bool:
+        """Whether the last step was an EM step."""
+        return self._at.by_em
+
+    @property
+    def gradient_norm(self) -> float:
+        """||G||_F at the model; NaN where nobody computed it."""
+        return self._at.gradient_norm
+
+    @gradient_norm.setter
+    def gradient_norm(self, norm: float) -> None:
+        self._at = self._at._replace(gradient_norm=norm)
+
+    def move(
+        self,
+        model: GaussianModel,
+        statistics: ExpectedStatistics | None = None,
+        *,
+        length: float = math.nan,
+        by_em: bool = False,
+    ) -> None:
         """Go to the next model, with the E-step there if it is at hand."""
-        self._at = _At(self._at.number + 1, model, statistics)
+        self._at = _At(self._at.number + 1, model, statistics, length, by_em)
 
 
 class Method(Protocol):
@@ -91,7 +120,7 @@ class EMSteps:
         """Take one EM step."""
         statistics = position.statistics
         position.model.forget_precision()
-        position.move(self.em.m_step(statistics))
+        position.move(self.em.m_step(statistics), by_em=True)
 
     def gain_to_come(self, trace: Sequence[float]) -> float:
         """Extrapolate the increments; see `estimated_gain`."""

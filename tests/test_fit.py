@@ -83,7 +83,7 @@ def test_the_observed_stack_stays_as_it_was():
 def test_the_same_call_gives_the_same_bits():
     one, two = fit(small_stack()), fit(small_stack())
     assert one.completed.identical(two.completed)
-    assert one.trace.identical(two.trace)
+    assert one.trace.drop_vars("seconds").identical(two.trace.drop_vars("seconds"))
 
 
 @pytest.mark.parametrize(("method", "steps", "rtol"), [("em", 30, 1e-9), ("geodesic", 60, 1e-6)])

@@ -81,12 +81,16 @@ def test_digits(case):
     check(case, kernels, patterns[case["visible"]])
 
 
-def test_norm2():
-    """R's norm2 and this package agree on the posterior mode of a covariance."""
+def norm2_problem():
     problem = reference("norm2.json")
     features = [np.array(own, dtype=float) for own in problem["features"]]
     visible = np.array([~np.isnan(own).any(axis=1) for own in features])
     kernels = np.array([np.nan_to_num(own) @ np.nan_to_num(own).T / 10 for own in features])
-    stack = stack_kernels(kernels, visible=visible)
+    return stack_kernels(kernels, visible=visible), problem
+
+
+def test_norm2():
+    """R's norm2 and this package agree on the posterior mode of a covariance."""
+    stack, problem = norm2_problem()
     result = fit(stack, strength=problem["strength"], method="em", tol=0, max_iter=500)
     np.testing.assert_allclose(result.model.matrix, problem["covariance"], rtol=1e-9, atol=1e-9)

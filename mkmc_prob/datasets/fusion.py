@@ -184,6 +184,8 @@ def _graph(features: Matrix) -> Matrix:
     for neighbours in nearest[:, 1:].T:  # the nearest is the object itself
         spread[np.arange(size), neighbours] = spread[neighbours, np.arange(size)] = -REACH
     np.fill_diagonal(spread, 1.0 - spread.sum(axis=0))
+    # Centering takes the constants out: small already, they take no digits with them.
+    spread += REACH
     return np.asarray(np.linalg.inv(spread), dtype=np.float64)
 
 
