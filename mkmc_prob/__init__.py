@@ -28,6 +28,7 @@ from .model import GaussianModel
 from .preprocessing import center, describe, normalize, repair_spectrum
 from .prior import WishartPrior
 from .result import MKMCResult, load_result
+from .selection import StrengthSelection, select_strength
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ __all__ = [
     "MKMCResult",
     "MKMCWarning",
     "MonotonicityError",
+    "StrengthSelection",
     "WishartPrior",
     "center",
     "correlation_matrix_distance",
@@ -62,6 +64,7 @@ __all__ = [
     "relative_error",
     "remove_objects",
     "repair_spectrum",
+    "select_strength",
     "stack_kernels",
     "visible_objects",
     "zero_impute",

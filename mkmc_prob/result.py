@@ -173,6 +173,48 @@ class MKMCResult:
 
         return plots.plot_kernels(self.observed, self.completed, **options)
 
+    def plot_increments(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_increments`."""
+        from . import plots
+
+        return plots.plot_increments(self.trace, ax=ax)
+
+    def plot_gain_parts(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_gain_parts`."""
+        from . import plots
+
+        return plots.plot_gain_parts(self.trace, ax=ax)
+
+    def plot_pattern(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_pattern`."""
+        from . import plots
+
+        return plots.plot_pattern(self.observed, ax=ax)
+
+    def plot_pair_counts(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_pair_counts`."""
+        from . import plots
+
+        return plots.plot_pair_counts(self.observed, ax=ax)
+
+    def plot_spectra(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_spectra`."""
+        from . import plots
+
+        return plots.plot_spectra(self, ax=ax)
+
+    def plot_disagreement(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_disagreement`."""
+        from . import plots
+
+        return plots.plot_disagreement(self, ax=ax)
+
+    def plot_agreement(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_agreement`."""
+        from . import plots
+
+        return plots.plot_agreement(self, ax=ax)
+
     def to_datatree(self) -> xr.DataTree:
         """Return everything as an `xarray.DataTree` in ArviZ's schema.
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from mkmc_prob import LabelError, fit, plots, stack_kernels
+from mkmc_prob import LabelError, fit, plots, select_strength, stack_kernels
 
 mpl_image = pytest.mark.mpl_image_compare(style="default", remove_text=True, tolerance=5)
 
@@ -37,6 +37,51 @@ def test_plot_trace(result):
 @mpl_image
 def test_plot_kernels(result):
     return result.plot_kernels()[0, 0].figure
+
+
+@pytest.fixture(scope="module")
+def selection(result):
+    return select_strength(result.observed, strengths=[0.01, 0.1, 1.0, 10.0], folds=3)
+
+
+@mpl_image
+@pytest.mark.parametrize(
+    "name", ["increments", "pattern", "pair_counts", "spectra", "disagreement", "agreement"]
+)
+def test_diagnostic_pictures(result, name):
+    return getattr(result, f"plot_{name}")().figure
+
+
+@mpl_image
+def test_plot_gain_parts(result):
+    return (
+        fit(result.observed, strength=0.5, tol=0, max_iter=20, method="em").plot_gain_parts().figure
+    )
+
+
+@mpl_image
+def test_plot_strength(selection):
+    return selection.plot().figure
+
+
+@mpl_image
+def test_plot_calibration(selection):
+    return plots.plot_calibration(selection, strength=1.0).figure
+
+
+def test_every_picture_draws_on_the_axes_it_is_given(result, selection):
+    for name in plots.__all__:
+        if name in ("MISSING", "plot_kernels"):
+            continue
+        _, ax = plt.subplots()
+        given = {"plot_strength": selection, "plot_calibration": selection}.get(name, result)
+        if name in ("plot_trace", "plot_increments", "plot_gain_parts"):
+            given = result.trace
+        if name in ("plot_pattern", "plot_pair_counts"):
+            given = result.observed
+        assert getattr(plots, name)(given, ax=ax) is ax
+        assert ax.get_xlabel()
+        assert ax.get_ylabel()
 
 
 def test_missing_rows_are_grey(result):

@@ -24,7 +24,7 @@ def test_growth(full, benchmark, report):
             peaks[method, size] = peak_of_steps(stack, method, 12) * 8e-6 * size**2
         em = EM(stack, WishartPrior(0.1))
         calls |= {(method, size): partial(climb, em, method, 10) for method in methods}
-    seconds = in_turns(benchmark, 3, calls)
+    seconds = in_turns(benchmark, 1, calls)
     columns = {
         f"{method}, {unit}": [values[method, size] for size in sizes]
         for unit, values in (("seconds", seconds), ("MB", peaks))

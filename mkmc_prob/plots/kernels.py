@@ -1,6 +1,6 @@
-"""Pictures: Matplotlib axes in, Matplotlib axes out.
+"""Kernels as pictures: heat maps before and after, what is missing, pairs, spectra.
 
-Enters: a trace or stacks. Leaves: the axes drawn on, so that a person can go on from there.
+Enters: stacks or a result. Leaves: the Matplotlib axes drawn on, so that a person can go on.
 """
 
 from collections.abc import Hashable, Iterable
@@ -10,51 +10,19 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .errors import LabelError
-from .kernels import check_labels
-from .labels import Labels, as_labels, name_some
+from ..diagnostics import pair_counts
+from ..errors import LabelError
+from ..kernels import check_labels, visible_objects
+from ..labels import Labels, as_labels, name_some
+from .axes import axes_or_new
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.axes import Axes
 
+    from ..result import MKMCResult
+
 #: Missing rows and columns: a grey that the colour map does not have.
 MISSING = "0.75"
-
-
-def plot_trace(trace: xr.Dataset, *, ax: "Axes | None" = None, **options: Any) -> "Axes":
-    """Draw the penalized log-likelihood against the iteration.
-
-    Parameters
-    ----------
-    trace
-        ``result.trace``.
-    ax
-        Where to draw; new axes if left out.
-    options
-        Handed to `Axes.plot`.
-
-    Returns
-    -------
-    Axes
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mkmc_prob import fit, plots, stack_kernels
-    >>> result = fit(stack_kernels(np.eye(2)[None]))
-    >>> plots.plot_trace(result.trace).get_ylabel()
-    'penalized log-likelihood (nats)'
-    """
-    import matplotlib.pyplot as plt
-
-    if ax is None:
-        _, ax = plt.subplots(layout="constrained")
-    level = trace["penalized_log_likelihood"]
-    few = level.sizes["iteration"] <= 50
-    ax.plot(level["iteration"], level, **{"marker": "." if few else None, **options})
-    ax.set_xlabel("iteration")
-    ax.set_ylabel("penalized log-likelihood (nats)")
-    return ax
 
 
 def plot_kernels(
@@ -139,6 +107,118 @@ def plot_kernels(
     for row, word in enumerate(["before", "completed"][: len(stacks)]):
         axes[row, 0].set_ylabel(word)
     return axes
+
+
+def plot_pattern(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes":
+    """Draw which objects each kernel shows: a row per kernel, missing objects in grey.
+
+    Parameters
+    ----------
+    stack
+        The incomplete kernels.
+    ax
+        Where to draw; new axes if left out.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import plots, stack_kernels
+    >>> stack = stack_kernels(np.stack([np.eye(3)] * 2), visible=[[1, 1, 0], [1, 0, 1]])
+    >>> plots.plot_pattern(stack).get_xlabel()
+    'object (3)'
+    """
+    ax = axes_or_new(ax)
+    seen = visible_objects(stack)
+    ax.imshow(seen, cmap="Greys", vmin=-0.5, vmax=1.5, aspect="auto", interpolation="nearest")
+    ax.set_yticks(range(seen.sizes["kernel"]), [str(k) for k in seen["kernel"].values])
+    ax.set_xticks([])
+    ax.set_xlabel(f"object ({seen.sizes['object']})")
+    ax.set_ylabel("kernel")
+    share = 1.0 - float(seen.mean())
+    ax.set_title(f"visible (dark), missing (light): {share:.0%} missing")
+    return ax
+
+
+def plot_pair_counts(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes":
+    """Draw in how many kernels each pair of objects is seen together; pairs never seen in grey.
+
+    Parameters
+    ----------
+    stack
+        The incomplete kernels.
+    ax
+        Where to draw; new axes if left out.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import plots, stack_kernels
+    >>> stack = stack_kernels(np.stack([np.eye(3)] * 2), visible=[[1, 1, 0], [1, 0, 1]])
+    >>> plots.plot_pair_counts(stack).get_title()
+    '33% of the pairs are seen together by no kernel'
+    """
+    import matplotlib as mpl
+
+    ax = axes_or_new(ax)
+    counts = pair_counts(stack).values
+    most = max(int(counts.max()), 1)
+    steps = mpl.colormaps["viridis"].resampled(most).with_extremes(bad=MISSING)
+    drawn = np.ma.masked_equal(counts, 0)
+    image = ax.imshow(drawn, cmap=steps, vmin=0.5, vmax=most + 0.5, interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, label="kernels that see both", ticks=range(1, most + 1))
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.set_xlabel("object")
+    ax.set_ylabel("object")
+    pairs = counts[np.triu_indices(len(counts), 1)]
+    never = float((pairs == 0).mean()) if pairs.size else 0.0
+    ax.set_title(f"{never:.0%} of the pairs are seen together by no kernel")
+    return ax
+
+
+def plot_spectra(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
+    """Draw the eigenvalues of the completed kernels and of the model, largest first, log scale.
+
+    Parameters
+    ----------
+    result
+        A fit.
+    ax
+        Where to draw; new axes if left out.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import fit, plots, stack_kernels
+    >>> plots.plot_spectra(fit(stack_kernels(np.eye(3)[None]))).get_yscale()
+    'log'
+    """
+    ax = axes_or_new(ax)
+    names = result.completed["kernel"].values.tolist()
+    rank = np.arange(1, result.completed.sizes["object"] + 1)
+    for name, values in zip(names, np.linalg.eigvalsh(result.completed.values), strict=True):
+        # Zero but for rounding is zero: nothing to draw on a log scale.
+        zero = len(rank) * np.finfo(np.float64).eps * np.abs(values).max()
+        ax.plot(rank, np.where(values > zero, values, np.nan)[::-1], label=str(name))
+    model = np.linalg.eigvalsh(result.model.matrix)[::-1]
+    ax.plot(rank, model, color="black", linewidth=2, label="model")
+    ax.set_yscale("log")
+    ax.set_xlabel("rank")
+    ax.set_ylabel("eigenvalue")
+    ax.legend()
+    return ax
 
 
 def _chosen(wanted: Iterable[Hashable] | None, known: Labels, what: str) -> list[Any]:

@@ -1,0 +1,20 @@
+"""Pictures: Matplotlib axes in, Matplotlib axes out. Nothing is here but exports."""
+
+from .diagnostics import plot_agreement, plot_calibration, plot_disagreement, plot_strength
+from .kernels import MISSING, plot_kernels, plot_pair_counts, plot_pattern, plot_spectra
+from .trace import plot_gain_parts, plot_increments, plot_trace
+
+__all__ = [
+    "MISSING",
+    "plot_agreement",
+    "plot_calibration",
+    "plot_disagreement",
+    "plot_gain_parts",
+    "plot_increments",
+    "plot_kernels",
+    "plot_pair_counts",
+    "plot_pattern",
+    "plot_spectra",
+    "plot_strength",
+    "plot_trace",
+]

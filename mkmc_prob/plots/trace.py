@@ -1,0 +1,130 @@
+"""The trace as pictures: the level, the increments, the parts of the gain.
+
+Enters: a result's trace. Leaves: the Matplotlib axes drawn on.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from .axes import axes_or_new
+
+if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
+    from matplotlib.axes import Axes
+
+
+def plot_trace(trace: xr.Dataset, *, ax: "Axes | None" = None, **options: Any) -> "Axes":
+    """Draw the penalized log-likelihood against the iteration.
+
+    Parameters
+    ----------
+    trace
+        ``result.trace``.
+    ax
+        Where to draw; new axes if left out.
+    options
+        Handed to `Axes.plot`.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import fit, plots, stack_kernels
+    >>> result = fit(stack_kernels(np.eye(2)[None]))
+    >>> plots.plot_trace(result.trace).get_ylabel()
+    'penalized log-likelihood (nats)'
+    """
+    ax = axes_or_new(ax)
+    level = trace["penalized_log_likelihood"]
+    few = level.sizes["iteration"] <= 50
+    ax.plot(level["iteration"], level, **{"marker": "." if few else None, **options})
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("penalized log-likelihood (nats)")
+    return ax
+
+
+def plot_increments(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+    """Draw what each step gained, the gain estimated to come, and what rounding explains.
+
+    On a log scale: a straight line is a constant rate, a bend a slower direction coming to light.
+    Steps whose gain is within rounding tell nothing.
+
+    Parameters
+    ----------
+    trace
+        ``result.trace``.
+    ax
+        Where to draw; new axes if left out.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import fit, plots, stack_kernels
+    >>> result = fit(stack_kernels(np.stack([np.eye(3)] * 2), visible=[[1, 1, 0], [1, 0, 1]]))
+    >>> plots.plot_increments(result.trace).get_ylabel()
+    'nats'
+    """
+    ax = axes_or_new(ax)
+    steps = trace["iteration"].values
+    gains = np.diff(trace["penalized_log_likelihood"].values)
+    rounding = trace["rounding_bound"].values
+    lines = {
+        "gain of the step": (steps[1:], gains, ".-"),
+        "estimated gain to come": (steps, trace["gain_to_come"].values, "--"),
+        "explained by rounding": (steps[1:], rounding[1:] + rounding[:-1], ":"),
+    }
+    for label, (x, y, style) in lines.items():
+        ax.plot(x, np.where(np.isfinite(y) & (y > 0), y, np.nan), style, label=label)
+    ax.set_yscale("log")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("nats")
+    ax.legend()
+    return ax
+
+
+def plot_gain_parts(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
+    """Draw the two parts of the gain of each EM step, neither of which can be negative.
+
+    Parameters
+    ----------
+    trace
+        ``result.trace`` of a fit by ``method="em"`` (of another method's only the first and the
+        last step are EM's, and only they have parts).
+    ax
+        Where to draw; new axes if left out.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import fit, plots, stack_kernels
+    >>> stack = stack_kernels(np.stack([np.eye(3)] * 2), visible=[[1, 1, 0], [1, 0, 1]])
+    >>> len(plots.plot_gain_parts(fit(stack, method="em").trace).lines)
+    2
+    """
+    ax = axes_or_new(ax)
+    labels = {
+        "gain_q_function": "rise of the Q-function",
+        "gain_divergence": "Kullback-Leibler divergence of the hidden",
+    }
+    for (name, label), marker in zip(labels.items(), "os", strict=True):
+        part = trace[name].values
+        ax.plot(
+            trace["iteration"], np.where(part > 0, part, np.nan), marker=marker, ms=3, label=label
+        )
+    ax.set_yscale("log")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("part of the gain (nats)")
+    ax.legend()
+    return ax

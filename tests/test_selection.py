@@ -1,0 +1,183 @@
+"""The choice of the strength: scores by their definition, folds, workers, calibration."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import plain
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import random_covariance
+from test_fit import small_stack
+
+from mkmc_prob import (
+    ConvergenceWarning,
+    GaussianModel,
+    KernelError,
+    MKMCError,
+    StrengthSelection,
+    WishartPrior,
+    fit,
+    select_strength,
+    stack_kernels,
+)
+from mkmc_prob.selection import held_out
+
+GRID = [0.1, 1.0, 10.0]
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 7), st.integers(0, 3**7 - 1), st.integers(0, 2**32 - 1))
+def test_a_held_out_block_by_the_definition(size, pattern, seed):
+    """log p(all seen) - log p(the rest), and the residual of each by explicit inverses."""
+    rng = np.random.default_rng(seed)
+    state = np.array([pattern // 3**i % 3 for i in range(size)])
+    state[0] = 2  # 0 missing, 1 given, 2 held out
+    seen, rest = state > 0, state == 1
+    model, kernel = random_covariance(rng, size), random_covariance(rng, size)
+    moment = kernel[np.ix_(seen, seen)]
+    density, length, residual = held_out(GaussianModel(model), seen, rest, moment)
+    whole, without = (
+        plain.log_gaussian(kernel[np.ix_(v, v)], model[np.ix_(v, v)]) for v in (seen, rest)
+    )
+    assert density == pytest.approx(whole - without, rel=1e-9, abs=1e-9)
+    held = seen & ~rest
+    lengths = [
+        np.trace(np.linalg.inv(model[np.ix_(v, v)]) @ kernel[np.ix_(v, v)]) for v in (seen, rest)
+    ]
+    assert length * held.sum() == pytest.approx(lengths[0] - lengths[1], rel=1e-8, abs=1e-8)
+    for i, ours in zip(np.flatnonzero(held), residual, strict=True):
+        a = np.linalg.inv(model[np.ix_(rest, rest)]) @ model[rest, i]
+        weights = np.zeros(size)
+        weights[rest], weights[i] = -a, 1.0
+        variance = model[i, i] - model[rest, i] @ a
+        assert ours == pytest.approx(weights @ kernel @ weights / variance, rel=1e-8)
+
+
+def test_every_visible_object_is_held_out_once_and_scored_where_it_was():
+    stack = small_stack(size=9)
+    before = stack.copy(deep=True)
+    found = select_strength(stack, strengths=[0.5], folds=3, tol=1e-8)
+    xr.testing.assert_identical(stack, before)
+    seen = ~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2))
+    np.testing.assert_array_equal(~np.isnan(found.scores["squared_residual"].values[0]), seen)
+    np.testing.assert_array_equal(found.scores["held_out"].sum("fold"), seen.sum(1))
+    assert (found.scores["mahalanobis"] > 0).all()
+    assert found.best == found.one_standard_error == 0.5
+
+
+def test_the_score_is_that_of_a_fit_without_the_held_out_objects():
+    stack = small_stack(size=9)
+    found = select_strength(stack, strengths=[0.5], folds=3, tol=1e-10, seed=4)
+    # Which objects fold 1 held out is known from nowhere else: try all folds' parts by refitting.
+    from mkmc_prob.selection import _parts
+
+    seen = ~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2))
+    parts = _parts(seen, 3, np.random.default_rng(4))
+    rest = seen & (parts != 1)
+    train = stack.where(xr.DataArray(rest, dims=("kernel", "object")))
+    train = train.where(xr.DataArray(rest, dims=("kernel", "object_bis")))
+    train = stack_kernels(
+        train.values.copy(),
+        visible=rest,
+        objects=stack["object"].values,
+        names=stack["kernel"].values,
+    )
+    model = fit(train, strength=0.5, tol=1e-10).model.matrix
+    for k, kernel in enumerate(stack.values):
+        whole, without = (
+            plain.log_gaussian(kernel[np.ix_(v, v)], model[np.ix_(v, v)])
+            for v in (seen[k], rest[k])
+        )
+        ours = float(found.scores["log_density"][0, 1, k])
+        assert ours == pytest.approx(whole - without, abs=1e-4)
+
+
+def test_workers_do_not_change_the_result():
+    stack = small_stack(size=8)
+    one, two = (
+        select_strength(stack, strengths=GRID, folds=3, workers=workers) for workers in (1, 2)
+    )
+    assert one.scores.identical(two.scores)
+    assert one.table.equals(two.table)
+
+
+def test_the_table_and_the_choices():
+    per_fold = np.array([[-1.0, -3.0], [-0.8, -2.8], [-0.9, -2.9], [-9.0, -9.0]])
+    scores = xr.Dataset(
+        {
+            "log_density": (("strength", "fold", "kernel"), 4 * per_fold[:, :, None]),
+            "held_out": (("fold", "kernel"), np.full((2, 1), 4)),
+            "mahalanobis": (("strength", "fold", "kernel"), np.ones((4, 2, 1))),
+        },
+        coords={"strength": [0.1, 1.0, 10.0, 100.0]},
+    )
+    found = StrengthSelection(scores)
+    expected = pd.DataFrame(
+        {
+            "score": [-2.0, -1.8, -1.9, -9.0],
+            "standard_error": [1.0, 1.0, 1.0, 0.0],
+            "mahalanobis": 1.0,
+        },
+        index=pd.Index([0.1, 1.0, 10.0, 100.0], name="strength"),
+    )
+    pd.testing.assert_frame_equal(found.table, expected)
+    assert (found.best, found.one_standard_error) == (1.0, 10.0)
+    assert "best 1, by one standard error 10" in repr(found)
+
+
+def test_kernels_drawn_from_a_model_are_calibrated():
+    rng = np.random.default_rng(0)
+    truth = random_covariance(rng, 15)
+    factor = np.linalg.cholesky(truth)
+    features = factor @ rng.standard_normal((4, 15, 400))
+    kernels = features @ features.transpose(0, 2, 1) / 400
+    visible = rng.random((4, 15)) < 0.8
+    visible[0] = True
+    found = select_strength(stack_kernels(kernels, visible=visible), strengths=[1e-3, 1e-2, 10])
+    assert found.table.loc[found.best, "mahalanobis"] == pytest.approx(1.0, abs=0.1)
+    assert found.table.loc[10.0, "score"] < found.table["score"].max()
+
+
+def test_a_prior_with_a_scale_goes_with_every_strength():
+    stack = small_stack(size=6)
+    scale = np.diag(np.arange(1.0, 7.0))
+    one = select_strength(stack, strengths=GRID, folds=2, prior=WishartPrior(1.0, scale))
+    two = select_strength(stack, strengths=GRID, folds=2)
+    assert not np.allclose(one.table["score"], two.table["score"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strengths": []}, "strengths: "),
+        ({"strengths": [0.1, 0.1]}, "each once"),
+        ({"strengths": [0.1, -1.0]}, "strengths"),
+        ({"folds": 1}, "folds"),
+        ({"workers": 0}, "workers"),
+        ({"method": "newton"}, "method"),
+        ({"seed": "x"}, "seed"),
+    ],
+)
+def test_arguments_that_cannot_be_used(options, message):
+    with pytest.raises(MKMCError, match=message):
+        select_strength(small_stack(), **options)
+
+
+def test_nothing_to_hold_out():
+    stack = stack_kernels(np.ones((2, 2, 2)), visible=[[1, 0], [0, 1]])
+    with pytest.raises(KernelError, match="no kernel shows two objects"):
+        select_strength(stack)
+
+
+def test_without_joblib_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "joblib", None)
+    with pytest.raises(MKMCError, match=r"pip install mkmc-prob\[parallel\]"):
+        select_strength(small_stack(), strengths=GRID, workers=2)
+
+
+def test_fits_that_end_early_are_counted():
+    with pytest.warns(ConvergenceWarning, match="6 of 6 fits"):
+        select_strength(small_stack(), strengths=GRID, folds=2, max_iter=2)
