@@ -22,6 +22,7 @@ from .errors import (
 from .fit import fit
 from .information import missing_information
 from .kernels import stack_kernels, visible_objects
+from .maxima import Maxima, explore_maxima
 from .metrics import correlation_matrix_distance, kl_divergence, relative_error
 from .missingness import remove_objects
 from .model import GaussianModel
@@ -45,6 +46,7 @@ __all__ = [
     "MKMCError",
     "MKMCResult",
     "MKMCWarning",
+    "Maxima",
     "MonotonicityError",
     "StrengthSelection",
     "WishartPrior",
@@ -53,6 +55,7 @@ __all__ = [
     "datasets",
     "describe",
     "diagnostics",
+    "explore_maxima",
     "fit",
     "io",
     "kl_divergence",

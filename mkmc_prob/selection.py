@@ -46,6 +46,14 @@ class StrengthSelection:
         ``squared_residual`` (strength, kernel, object), the expected squared residual of each
         visible object, held out once, over its conditional variance. The last two are 1 on average
         for a calibrated model: more says that it is too sure, less that it is too modest.
+
+    Examples
+    --------
+    >>> from mkmc_prob import datasets, remove_objects, select_strength
+    >>> kernels, _ = datasets.make_fusion_problem(30, 3)
+    >>> found = select_strength(remove_objects(kernels, 0.3, seed=0), strengths=[0.001, 0.3])
+    >>> found.best
+    0.3
     """
 
     scores: xr.Dataset
