@@ -215,12 +215,14 @@ class MKMCResult:
 
         return plots.plot_agreement(self, ax=ax)
 
-    def to_datatree(self) -> xr.DataTree:
+    def to_datatree(self, *, diagnostics: bool = False) -> xr.DataTree:
         """Return everything as an `xarray.DataTree` in ArviZ's schema.
 
         Groups: ``observed_data`` (the kernels as given), ``constant_data`` (visibility, degrees of
         freedom, the prior), ``sample_stats`` (the trace) and, of this package's own,
-        ``point_estimate`` (completed kernels, model matrix).
+        ``point_estimate`` (completed kernels, model matrix). With `diagnostics` also
+        ``object_predictive`` (`diagnostics.object_predictive`; these are no log-likelihood terms),
+        ``pair_counts`` and ``kernel_agreement``, by the functions of those names.
         """
         from . import __version__
 
@@ -245,6 +247,14 @@ class MKMCResult:
                 "sample_stats": self.trace,
             }
         )
+        if diagnostics:
+            from . import diagnostics as computed
+
+            predictive = computed.object_predictive(self).rename("log_density")
+            agreement = computed.kernel_agreement(self).to_xarray()
+            tree["object_predictive"] = xr.DataTree(predictive.to_dataset())
+            tree["pair_counts"] = xr.DataTree(computed.pair_counts(self.observed).to_dataset())
+            tree["kernel_agreement"] = xr.DataTree(agreement)
         tree.attrs = {
             "inference_library": "mkmc_prob",
             "inference_library_version": __version__,

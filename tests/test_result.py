@@ -16,6 +16,7 @@ from mkmc_prob import (
     MKMCError,
     WishartPrior,
     datasets,
+    diagnostics,
     fit,
     load_result,
     remove_objects,
@@ -173,6 +174,43 @@ def test_the_datatree_follows_arvizs_schema(result):
     }
     assert tree.attrs["inference_library"] == "mkmc_prob"
     assert bool(tree["constant_data/visible"].sum() == result.summary()["visible"].sum())
+
+
+def test_diagnostics_are_groups_of_their_own(result):
+    tree = result.to_datatree(diagnostics=True)
+    assert "log_likelihood" not in tree.children
+    scores = diagnostics.object_predictive(result)
+    np.testing.assert_array_equal(tree["object_predictive"]["log_density"], scores)
+    np.testing.assert_array_equal(
+        tree["kernel_agreement"]["correlation"],
+        diagnostics.kernel_agreement(result)["correlation"],
+    )
+    assert tree["pair_counts"]["pair_counts"].dtype.kind == "i"
+    assert tree.attrs["inference_library"] == "mkmc_prob"
+
+
+@pytest.mark.parametrize("to", ["netcdf", "zarr"])
+def test_the_tree_comes_back_from_files_whole_and_arviz_summarises_it(result, tmp_path, to):
+    import arviz_stats
+    import xarray as xr
+
+    tree = result.to_datatree(diagnostics=True)
+    if to == "netcdf":
+        tree.to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
+        again = xr.open_datatree(tmp_path / "r.nc", engine="h5netcdf").load()
+    else:
+        tree.to_zarr(tmp_path / "r.zarr", zarr_format=2, consolidated=True)
+        again = xr.open_datatree(tmp_path / "r.zarr", engine="zarr", consolidated=True).load()
+    for group in tree.subtree:
+        xr.testing.assert_equal(again[group.path].to_dataset(), group.to_dataset())
+    assert again.attrs["mkmc_prob_layout"] == tree.attrs["mkmc_prob_layout"]
+    trace = again["sample_stats"].to_dataset()[["gain_to_come", "seconds"]]
+    finite = trace.isel(iteration=slice(10, None)).expand_dims("chain")
+    table = arviz_stats.summary(
+        finite, sample_dims=["chain", "iteration"], kind="stats", round_to="none"
+    )
+    mean = float(trace["seconds"][10:].mean())
+    assert float(table.loc["seconds", "mean"]) == pytest.approx(mean)
 
 
 def test_arviz_reads_the_trees_that_are_written(result, tmp_path):
