@@ -302,7 +302,8 @@ class EM:
         inflation = np.sqrt(variance * precision).sum() ** 2
         logs = np.maximum(np.abs(np.log(variance)), np.abs(np.log(precision))) + LOG_2_PI
         weight = self.prior.strength + self.total_degrees_of_freedom
-        trace = weight * self.update_trace(statistics)
+        # Its sign is lost where the model is beyond double precision; its size still tells.
+        trace = weight * abs(self.update_trace(statistics))
         factor = np.sqrt(size) * (weight + trace / size) * inflation
         terms = (np.sqrt(size) + len(self.sources) + 4) * (weight * logs.sum() + trace)
         return float(np.finfo(np.float64).eps * (factor + terms))

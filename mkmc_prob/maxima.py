@@ -18,7 +18,7 @@ from .checks import generator, whole_number
 from .errors import ConvergenceWarning, KernelError, MKMCWarning, warn
 from .fit import fit
 from .information import missing_information
-from .kernels import check_stack
+from .kernels import check_stack, visible_objects
 from .labels import Labels
 from .linalg import Matrix
 from .model import GaussianModel
@@ -167,6 +167,8 @@ def _starts(
     if unknown or not names:
         raise KernelError(f"starts: {wanted!r} found; some of {STARTS} are needed.")
     objects = stack["object"].values
+    # A kernel that shows nothing is no start.
+    stack = stack.isel(kernel=visible_objects(stack).values.any(axis=1))
     found: dict[str, Any] = {}
     for name in names:
         if name == "zeros":

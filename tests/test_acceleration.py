@@ -9,7 +9,15 @@ from strategies import problems, random_covariance
 from test_fit import small_stack
 from test_reference import digits_kernels
 
-from mkmc_prob import EM, ConvergenceWarning, GaussianModel, WishartPrior, fit, stack_kernels
+from mkmc_prob import (
+    EM,
+    ConvergenceWarning,
+    GaussianModel,
+    IndefiniteKernelError,
+    WishartPrior,
+    fit,
+    stack_kernels,
+)
 from mkmc_prob.acceleration import METHODS, Geodesic, Pair, Triangle, two_loop
 from mkmc_prob.ascent import Climb
 from mkmc_prob.steps import EMSteps, Position
@@ -225,3 +233,17 @@ def test_a_slow_method_with_short_steps_does_not_pass_for_converged(estimate, sh
     slow.run(max_iter=20_000, progress=False)
     assert slow.converged
     assert best - slow.records[-1].penalized_log_likelihood <= 2 * tol
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e100])
+def test_a_rise_is_no_fall_even_beyond_double_precision(scale):
+    """Kernels so large beside the prior that the precision, and with it its trace, is rounding."""
+    for seed in range(15):
+        rng = np.random.default_rng(seed)
+        kernels = scale * np.array([random_covariance(rng, 4) for _ in range(2)])
+        stack = stack_kernels(kernels, visible=[[1, 1, 1, 0], [0, 1, 1, 1]])
+        try:
+            trace = fit(stack, tol=0, max_iter=60).trace
+        except IndefiniteKernelError:
+            continue  # said by name
+        assert (trace["rounding_bound"] > 0).all()

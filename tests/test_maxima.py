@@ -6,7 +6,15 @@ import pytest
 from test_fit import small_stack
 from test_information import saddle_stack
 
-from mkmc_prob import ConvergenceWarning, KernelError, Maxima, WishartPrior, explore_maxima, fit
+from mkmc_prob import (
+    ConvergenceWarning,
+    KernelError,
+    Maxima,
+    WishartPrior,
+    explore_maxima,
+    fit,
+    stack_kernels,
+)
 
 
 @pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
@@ -76,3 +84,15 @@ def test_climbs_that_end_early_are_named():
 def test_starts_that_there_are_not(starts):
     with pytest.raises(KernelError, match="starts"):
         explore_maxima(small_stack(), starts=starts)
+
+
+@pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
+def test_a_kernel_that_shows_nothing_is_no_start():
+    stack = small_stack()
+    silent = stack.isel(kernel=0) * np.nan
+    both = stack_kernels(
+        np.concatenate([stack.values, silent.values[None]]),
+        visible=[*~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2)), [0] * 6],
+    )
+    found = explore_maxima(both, starts=["means", "kernels"], strength=1.0)
+    assert len(found.table) == 4
