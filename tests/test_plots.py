@@ -45,18 +45,17 @@ def selection(result):
 
 
 @mpl_image
-@pytest.mark.parametrize(
-    "name", ["increments", "pattern", "pair_counts", "spectra", "disagreement", "agreement"]
-)
+@pytest.mark.parametrize("name", ["pattern", "pair_counts", "spectra", "disagreement", "agreement"])
 def test_diagnostic_pictures(result, name):
     return getattr(result, f"plot_{name}")().figure
 
 
 @mpl_image
-def test_plot_gain_parts(result):
-    return (
-        fit(result.observed, strength=0.5, tol=0, max_iter=20, method="em").plot_gain_parts().figure
-    )
+@pytest.mark.parametrize("name", ["increments", "gain_parts"])
+def test_pictures_of_the_steps(result, name):
+    """Of few steps, whose gains are far above rounding."""
+    few = fit(result.observed, strength=0.5, tol=0, max_iter=6, method="em")
+    return getattr(few, f"plot_{name}")().figure
 
 
 @mpl_image
