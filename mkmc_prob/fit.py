@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 from .acceleration import METHODS
 from .ascent import Climb
 from .checks import real_number, whole_number
-from .em import EM, DegreesOfFreedom, degrees_per_kernel
+from .degrees import DegreesOfFreedom, degrees_per_kernel
+from .em import EM
 from .errors import KernelError
 from .identifiability import warn_of_what_is_not_identified
 from .kernels import check_stack, visible_objects, warn_of_scales

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from .checks import generator, positive_number, whole_number
 from .conditional import LOG_2_PI, TOO_SINGULAR
-from .em import DegreesOfFreedom, degrees_per_kernel
+from .degrees import DegreesOfFreedom, degrees_per_kernel
 from .errors import ConvergenceWarning, KernelError, MKMCError, MKMCWarning, warn
 from .fit import fit
 from .kernels import check_stack, visible_objects, warn_of_scales
