@@ -43,7 +43,9 @@ class Squarem(EMSteps):
         r = once.model.matrix - start
         v = twice.matrix - once.model.matrix - r
         if v.any():
-            a = max(1.0, float(np.linalg.norm(r) / np.linalg.norm(v)))
+            with np.errstate(all="ignore"):  # at far scales their squares under- or overflow
+                ratio = float(np.linalg.norm(r) / np.linalg.norm(v))
+            a = ratio if 1.0 < ratio < np.inf else 1.0
             far = GaussianModel.of(start + 2 * a * r + a**2 * v, self.em.objects)
             beyond, level = _try(position, far)
             if beyond and level >= self.em.penalized_log_likelihood(once.model, once):
@@ -219,10 +221,16 @@ def two_loop(gradient: Vector, pairs: tuple[Pair, ...]) -> Vector:
 
 
 def _try(position: Position, model: GaussianModel) -> tuple[ExpectedStatistics | None, float]:
-    """Return the E-step at `model` and its log-likelihood; None and -inf where M is singular."""
+    """Return the E-step at `model` and its log-likelihood; None and -inf where M is singular.
+
+    Near to singular B B' can lose what the factor B still has: tr M^-1 F(M), positive by what it
+    is, shows that the two have parted.
+    """
     try:
         statistics = position.evaluate(model)
     except IndefiniteKernelError:
+        return None, -np.inf
+    if not position.em.update_trace(statistics) > 0.0:
         return None, -np.inf
     return statistics, position.em.penalized_log_likelihood(model, statistics)
 

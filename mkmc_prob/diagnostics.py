@@ -66,6 +66,10 @@ def check_monotone(trace: xr.Dataset) -> pd.DataFrame:
             f"{steps[at]}, where rounding explains a fall of {rounding[at]:.3g} at most. Fit "
             "again: the trace was changed, or the model is too near to singular."
         )
+    if not np.isfinite(bound).all() or not np.isfinite(trace["log_prior"]).all():
+        raise MKMCError(
+            "trace: rounding_bound or log_prior is not finite. Fit again: it was changed."
+        )
     sums = {
         "the kernels' terms and the log prior": (
             trace["log_likelihood"].sum("kernel").values + trace["log_prior"].values - level,

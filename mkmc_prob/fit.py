@@ -117,11 +117,11 @@ def fit(
     array([[1.56, 0.4 ],
            [0.4 , 1.  ]])
     """
-    prior = _one_prior(strength, prior)
+    prior = one_prior(strength, prior)
     if not isinstance(method, str) or method not in METHODS:
         known = " or ".join(map(repr, METHODS))
         raise KernelError(f"method: {method!r} found; {known} is needed.")
-    tol = _tolerance(tol)
+    tol = tolerance(tol)
     max_iter = whole_number(max_iter, "max_iter", least=1)
     stack = check_stack(stack)
     objects = stack["object"].values
@@ -178,7 +178,8 @@ def _extended(
     return completed, GaussianModel.of(aside.extend(climb.model.matrix), stack["object"].values)
 
 
-def _one_prior(strength: Any, prior: WishartPrior | None) -> WishartPrior:
+def one_prior(strength: Any, prior: WishartPrior | None) -> WishartPrior:
+    """Return the prior that the two arguments mean; raise where they contradict each other."""
     if prior is None:
         return WishartPrior(strength)
     if not isinstance(prior, WishartPrior):
@@ -191,7 +192,8 @@ def _one_prior(strength: Any, prior: WishartPrior | None) -> WishartPrior:
     return prior
 
 
-def _tolerance(tol: Any) -> float:
+def tolerance(tol: Any) -> float:
+    """Return `tol` if it is a number of nats; raise otherwise."""
     number = real_number(tol)
     if number is None or number < 0:
         raise KernelError(f"tol: {tol!r} found; a finite number of nats >= 0 is needed.")

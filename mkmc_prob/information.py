@@ -53,6 +53,7 @@ class EMDerivative:
         self.triangle = Triangle(self.size)
         self.weight = em.prior.strength + em.total_degrees_of_freedom
         self._degrees = em.degrees_of_freedom
+        self._strength = em.prior.strength
         self._terms: list[tuple[int, Matrix, Matrix]] = []
         for k, source in enumerate(em.sources):
             if source.visible.all():
@@ -65,11 +66,16 @@ class EMDerivative:
             hidden = np.eye(self.size) - basis @ basis.T
             self._terms.append((k, hidden, 0.5 * hidden + spread))
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether no kernel hides anything: EM is there in one step."""
+        return not self._terms
+
     def without(self, kernel: int) -> "EMDerivative":
         """Return the derivative without one of the kernels, by its number, at the same model."""
         other = copy.copy(self)
         other._terms = [term for term in self._terms if term[0] != kernel]
-        other.weight = self.weight - self._degrees[kernel]
+        other.weight = self._strength + float(np.delete(self._degrees, kernel).sum())
         return other
 
     def __call__(self, vector: Vector) -> Vector:
@@ -179,6 +185,8 @@ def largest_eigenvalue(
     below `ACCURACY` of |1 - r|.
     """
     size = derivative.size * (derivative.size + 1) // 2
+    if derivative.is_zero:
+        return 0.0, np.eye(1, size)[0], 0.0
     if size <= SMALL:
         dense = np.column_stack([derivative(column) for column in np.eye(size)])
         values, vectors = np.linalg.eigh(0.5 * (dense + dense.T))

@@ -32,6 +32,9 @@ class Workspace(threading.local):
     def __init__(self) -> None:
         self._buffers: dict[str, Matrix] = {}
 
+    def __reduce__(self) -> tuple[type["Workspace"], tuple[()]]:
+        return Workspace, ()  # a copy, or another process, has buffers of its own
+
     def array(self, name: str, rows: int, columns: int) -> Matrix:
         """Return an array of this shape whose entries are whatever they were."""
         buffer = self._buffers.get(name)

@@ -14,9 +14,9 @@ import pandas as pd
 import xarray as xr
 
 from .baselines import mean_impute, zero_impute
-from .checks import generator, whole_number
+from .checks import generator, positive_number, whole_number
 from .errors import ConvergenceWarning, KernelError, MKMCWarning, warn
-from .fit import fit
+from .fit import fit, one_prior, tolerance
 from .information import missing_information
 from .kernels import check_stack, visible_objects
 from .labels import Labels
@@ -27,6 +27,8 @@ from .result import MKMCResult
 
 #: The starts that are tried unless told otherwise.
 STARTS = ("zeros", "means", "kernels", "random", "continuation")
+#: Stands for a start that is computed when its turn comes.
+CONTINUED = object()
 #: Continuation begins at these multiples of the strength.
 CONTINUATION = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0)
 
@@ -131,17 +133,21 @@ def explore_maxima(
     stack = check_stack(stack)
     rng = generator(seed)
     count = whole_number(random_starts, "random_starts", least=0)
-    prior = WishartPrior(strength) if prior is None else prior
+    distinct, tol = positive_number(distinct, "distinct"), tolerance(tol)
+    objects = stack["object"].values
+    prior = one_prior(strength, prior).restricted(objects, objects)
     common = {"tol": tol, **options}
     ends: dict[str, MKMCResult] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # counted below
         for name, start in _starts(stack, starts, count, rng).items():
-            if isinstance(start, str):
+            if start is CONTINUED:
                 start = _continued(stack, prior, common)
             ends[name] = fit(stack, strength=prior.strength, prior=prior, initial=start, **common)
+            if ends[name].interrupted:
+                raise KeyboardInterrupt
             warnings.simplefilter("ignore", MKMCWarning)  # the first fit has said it
-    late = [name for name, end in ends.items() if not end.converged]
+    late = [str(name) for name, end in ends.items() if tol and not end.converged]
     if late:
         warn(
             f"{len(late)} of {len(ends)} climbs did not converge ({', '.join(late)}): where they "
@@ -187,7 +193,9 @@ def _starts(
                     scale * features @ features.T / len(objects), objects
                 )
         else:
-            found[name] = "continuation"
+            found[name] = CONTINUED
+    if not found:
+        raise KernelError("starts: there is none: random_starts is 0, or no kernel shows anything.")
     return found
 
 
@@ -212,7 +220,10 @@ def _continued(
     for factor in CONTINUATION:
         own = WishartPrior(factor * prior.strength, prior.scale)
         loose = {**common, "tol": max(common["tol"], 1e-2)}
-        model = fit(stack, strength=own.strength, prior=own, initial=model, **loose).model
+        result = fit(stack, strength=own.strength, prior=own, initial=model, **loose)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        model = result.model
     return model
 
 

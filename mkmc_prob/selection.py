@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
-from .checks import generator, positive_number, whole_number
+from .checks import as_array, generator, positive_number, whole_number
 from .conditional import LOG_2_PI, TOO_SINGULAR
 from .degrees import DegreesOfFreedom, degrees_per_kernel
 from .errors import ConvergenceWarning, KernelError, MKMCError, MKMCWarning, warn
@@ -72,7 +72,7 @@ class StrengthSelection:
             {
                 "score": per_fold.mean("fold").values,
                 "standard_error": per_fold.std("fold", ddof=1).values
-                / np.sqrt(per_fold.sizes["fold"]),
+                / np.sqrt(per_fold.count("fold").values),
                 "mahalanobis": lengths.values,
             },
             index=pd.Index(self.scores["strength"].values, name="strength"),
@@ -179,8 +179,9 @@ def select_strength(
     (3, 3)
     """
     stack = check_stack(stack)
-    grid = sorted({positive_number(s, "strengths") for s in np.ravel(np.asarray(strengths))})
-    if len(grid) != np.size(strengths) or not grid:
+    given = list(np.atleast_1d(as_array(strengths, "strengths")))
+    grid = sorted({positive_number(s, "strengths") for s in given})
+    if len(grid) != len(given) or not grid:
         raise KernelError(f"strengths: {strengths!r} found; give at least one, each once.")
     folds = whole_number(folds, "folds", least=2)
     workers = whole_number(workers, "workers", least=1)
@@ -289,6 +290,8 @@ def _score(
             scale = None if prior is None else prior.scale
             own = WishartPrior(strengths[s], scale)
             result = fit(train, strength=strengths[s], prior=own, initial=model, **options)
+            if result.interrupted:
+                raise KeyboardInterrupt
             model = result.model
             late += not result.converged
             for k, nu in enumerate(options["degrees_of_freedom"].tolist()):

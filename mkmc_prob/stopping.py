@@ -11,6 +11,8 @@ from collections.abc import Sequence
 LOOK_BACK = (0.9, 0.5)
 #: The most by which slower rates, not seen yet, may enlarge the gain still to come.
 LARGEST_MIXTURE = 3.0
+#: Before so many steps the increments may still be those of a bad start.
+FEWEST_STEPS = 10
 #: The rise over this share of the steps taken, and over this many at least, is looked at.
 RECENT_SHARE, RECENT_STEPS = 0.25, 5
 
@@ -28,7 +30,7 @@ def estimated_gain(trace: Sequence[float]) -> float:
     Returns
     -------
     float
-        Infinite where there are too few steps to tell or the increments do not shrink; 0 where the
+        Infinite before the tenth step or where the increments do not shrink; 0 where the
         trace no longer rises at all, which only rounding lets happen.
 
     Examples
@@ -44,6 +46,8 @@ def estimated_gain(trace: Sequence[float]) -> float:
     recent = trace[-1] - trace[-1 - window]
     if recent <= 0:
         return 0.0
+    if steps < FEWEST_STEPS:
+        return math.inf
     estimates = []
     for share in LOOK_BACK:
         then = min(int(steps * share), steps - 1)

@@ -48,6 +48,10 @@ def trace_of(climb: Climb, *, constant: float = 0.0) -> xr.Dataset:
     }
     column["penalized_log_likelihood"] = column["penalized_log_likelihood"] + constant
     column["log_prior"] = column["log_prior"] + constant
+    # Adding it rounds, too, twice in each sum.
+    sizes = abs(constant) + np.abs(column["penalized_log_likelihood"])
+    eps = float(np.finfo(np.float64).eps)
+    column["rounding_bound"] = column["rounding_bound"] + 2.0 * eps * sizes * bool(constant)
     weight = climb.em.prior.strength + climb.em.total_degrees_of_freedom
     rise, divergence, length = np.full((3, len(records)), np.nan)
     by_em = column["by_em"][1:]

@@ -247,3 +247,36 @@ def test_a_rise_is_no_fall_even_beyond_double_precision(scale):
         except IndefiniteKernelError:
             continue  # said by name
         assert (trace["rounding_bound"] > 0).all()
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-6, 1e-12])
+def test_a_bad_start_does_not_pass_for_convergence(method, scale):
+    """The first step gains thousands of nats: beside it the next ones look as if they were done."""
+    rng = np.random.default_rng(1)
+    features = rng.standard_normal((3, 20, 10))
+    visible = rng.random((3, 20)) < 0.6
+    visible[0] |= ~visible.any(axis=0)
+    stack = stack_kernels(features @ features.transpose(0, 2, 1) / 10, visible=visible)
+    best = fit(stack, tol=1e-8).penalized_log_likelihood
+    result = fit(stack, method=method, initial=scale * np.eye(20))
+    assert result.converged
+    assert best - result.penalized_log_likelihood < 0.01
+
+
+@pytest.mark.parametrize("strength", [1e-9, 1e-12, 1e-14])
+@pytest.mark.parametrize("scale", [1e3, 1e6, 1e9])
+@pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
+def test_near_to_singular_models_are_refused_by_name_or_fitted(strength, scale):
+    """Duplicated objects: B B' can lose what the factor B still has, and L with it."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        kernels = scale * np.array([random_covariance(rng, 6) for _ in range(2)])
+        kernels[:, 0, :] = kernels[:, 1, :]
+        kernels[:, :, 0] = kernels[:, :, 1]
+        stack = stack_kernels(kernels, visible=rng.random((2, 6)) >= 0.4)
+        try:
+            trace = fit(stack, strength=strength).trace
+        except IndefiniteKernelError:
+            continue
+        assert (trace["rounding_bound"] > 0).all()

@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from strategies import problems
 from test_fit import small_stack
 
-from mkmc_prob import MKMCError, MonotonicityError, diagnostics, fit, stack_kernels
+from mkmc_prob import (
+    MKMCError,
+    MonotonicityError,
+    WishartPrior,
+    diagnostics,
+    fit,
+    stack_kernels,
+)
 
 
 @pytest.mark.parametrize("method", ["em", "geodesic", "squarem"])
@@ -123,3 +130,19 @@ def test_kernels_at_the_edges():
     assert np.isinf(table["kl_divergence"].iloc[1])
     assert np.isnan(table["effective_rank"].iloc[2:]).all()
     assert np.isnan(table["kl_divergence"].iloc[3])
+
+
+@pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
+def test_the_constant_of_many_unseen_objects_is_no_tampering():
+    size = 120
+    kernels = 2.0 * np.eye(size)[None].repeat(2, 0)
+    kernels[1, 0, 1] = kernels[1, 1, 0] = 0.5
+    visible = np.zeros((2, size), dtype=bool)
+    visible[:, :3] = True
+    visible[1, 0] = False
+    stack = stack_kernels(kernels, visible=visible)
+    for small in (1e-3, 1e-100):
+        prior = WishartPrior(1.0, np.diag([1.0] * 3 + [small] * (size - 3)))
+        for method in ("em", "geodesic", "squarem"):
+            result = fit(stack, prior=prior, tol=1e-12, method=method)
+            diagnostics.check_monotone(result.trace)

@@ -1,5 +1,8 @@
 """The identities of the derivation, on random stacks, against plain formulas."""
 
+import copy
+import pickle
+
 import numpy as np
 import pandas as pd
 import plain
@@ -372,3 +375,12 @@ def test_degrees_of_freedom_by_kernel():
         EM(stack, WishartPrior(1.0), {"a": 1})
     with pytest.raises(KernelError, match="3 numbers for 2 kernels"):
         EM(stack, WishartPrior(1.0), [1, 2, 3])
+
+
+def test_the_parts_can_be_copied_and_pickled():
+    rng = np.random.default_rng(0)
+    em = EM(stack_kernels(np.array([random_covariance(rng, 4)])), WishartPrior(0.1))
+    statistics = em.e_step(em.initial_model())
+    conditional = statistics.model.condition([True, True, False, True])
+    for part in (em, statistics, conditional):
+        assert repr(pickle.loads(pickle.dumps(copy.deepcopy(part)))) == repr(part)

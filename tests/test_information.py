@@ -152,3 +152,15 @@ def test_the_seed_decides():
     result = fit(small_stack(size=13))
     one, two = (missing_information(result, seed=3) for _ in range(2))
     assert one.identical(two)
+
+
+def test_nothing_hidden_needs_no_lanczos():
+    rng = np.random.default_rng(0)
+    kernels = np.array([random_covariance(rng, 15) for _ in range(3)])
+    found = missing_information(fit(stack_kernels(kernels)))
+    assert float(found["rate"]) == 0.0
+    assert found["is_maximum"]
+    visible = np.ones((3, 15), dtype=bool)
+    visible[0, :5] = False
+    result = fit(stack_kernels(kernels, visible=visible))
+    assert float(missing_information(result, without_each_kernel=True)["rate_without"][0]) == 0.0

@@ -1,5 +1,7 @@
 """Other maxima: a problem with two known ones and a saddle between, and the starts."""
 
+import dataclasses
+
 import numpy as np
 import plain
 import pytest
@@ -96,3 +98,34 @@ def test_a_kernel_that_shows_nothing_is_no_start():
     )
     found = explore_maxima(both, starts=["means", "kernels"], strength=1.0)
     assert len(found.table) == 4
+
+
+def test_a_scale_without_labels_gets_the_stacks():
+    stack = small_stack().assign_coords(object=list("abcdef"), object_bis=list("abcdef"))
+    prior = WishartPrior(0.5, np.eye(6) + 0.1)
+    found = explore_maxima(stack, prior=prior, starts=["zeros", "continuation"])
+    assert len(found.results) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strength": 77.0, "prior": WishartPrior(1.0)}, "strength"),
+        ({"starts": ["random"], "random_starts": 0}, "starts"),
+        ({"distinct": np.nan}, "distinct"),
+        ({"tol": "x"}, "tol"),
+    ],
+)
+def test_arguments_that_cannot_be_used(options, message):
+    with pytest.raises(KernelError, match=message):
+        explore_maxima(small_stack(), **options)
+
+
+def test_ctrl_c_ends_the_exploration(monkeypatch):
+    def interrupted(*arguments, **options):
+        return dataclasses.replace(fit(*arguments, **options, max_iter=3), interrupted=True)
+
+    monkeypatch.setattr("mkmc_prob.maxima.fit", interrupted)
+    for start in ("means", "continuation"):
+        with pytest.raises(KeyboardInterrupt):
+            explore_maxima(small_stack(), starts=[start], tol=0)

@@ -53,8 +53,8 @@ def test_diagnostic_pictures(result, name):
 @mpl_image
 @pytest.mark.parametrize("name", ["increments", "gain_parts"])
 def test_pictures_of_the_steps(result, name):
-    """Of few steps, whose gains are far above rounding."""
-    few = fit(result.observed, strength=0.5, tol=0, max_iter=6, method="em")
+    """Of steps whose gains are far above rounding."""
+    few = fit(result.observed, strength=0.1, tol=0, max_iter=14, method="em")
     return getattr(few, f"plot_{name}")().figure
 
 
@@ -133,3 +133,13 @@ def test_a_trace_of_one_point_is_drawn():
         {"penalized_log_likelihood": ("iteration", [-1.0])}, coords={"iteration": [0]}
     )
     assert len(plots.plot_trace(level).lines) == 1
+
+
+def test_kernels_without_a_place_are_left_out_of_the_picture():
+    ax = fit(stack_kernels(np.zeros((1, 3, 3)))).plot_agreement()
+    ax.figure.canvas.draw()
+
+
+def test_a_strength_that_was_not_tried_is_named(selection):
+    with pytest.raises(LabelError, match=r"strength: 0\.5 was not tried"):
+        plots.plot_calibration(selection, strength=0.5)

@@ -1,5 +1,6 @@
 """The choice of the strength: scores by their definition, folds, workers, calibration."""
 
+import dataclasses
 import sys
 
 import numpy as np
@@ -181,3 +182,22 @@ def test_without_joblib_it_says_how_to_get_it(monkeypatch):
 def test_fits_that_end_early_are_counted():
     with pytest.warns(ConvergenceWarning, match="6 of 6 fits"):
         select_strength(small_stack(), strengths=GRID, folds=2, max_iter=2)
+
+
+def test_empty_folds_do_not_shrink_the_standard_error():
+    rng = np.random.default_rng(0)
+    stack = stack_kernels(np.array([random_covariance(rng, 2) for _ in range(3)]))
+    found = select_strength(stack, strengths=[0.1], folds=5)
+    density, held = found.scores["log_density"].sum("kernel"), found.scores["held_out"]
+    scores = (density / held.sum("kernel")).values[0, :2]
+    expected = scores.std(ddof=1) / np.sqrt(2)
+    assert found.table["standard_error"].iloc[0] == pytest.approx(expected)
+
+
+def test_ctrl_c_ends_the_selection(monkeypatch):
+    def interrupted(*arguments, **options):
+        return dataclasses.replace(fit(*arguments, **options), interrupted=True)
+
+    monkeypatch.setattr("mkmc_prob.selection.fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        select_strength(small_stack(), strengths=GRID)

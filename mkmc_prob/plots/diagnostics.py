@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..diagnostics import disagreement, kernel_agreement
+from ..errors import LabelError
 from .axes import axes_or_new
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
@@ -91,14 +92,15 @@ def plot_agreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
     ax = axes_or_new(ax)
     table = kernel_agreement(result)
     visible = result.summary()["visible"]
-    area = 20.0 + 180.0 * (table["effective_rank"] / visible)
-    ax.scatter(table["mahalanobis"], table["correlation"], s=area, alpha=0.7)
+    table = table.assign(area=20.0 + 180.0 * (table["effective_rank"] / visible))
+    table = table[["mahalanobis", "correlation", "area"]].dropna()
+    ax.scatter(table["mahalanobis"], table["correlation"], s=table["area"], alpha=0.7)
     for name, row in table.iterrows():
-        if np.isfinite(row[["mahalanobis", "correlation"]]).all():
-            where = (row["mahalanobis"], row["correlation"])
-            ax.annotate(str(name), where, xytext=(6, 4), textcoords="offset points")
+        where = (row["mahalanobis"], row["correlation"])
+        ax.annotate(str(name), where, xytext=(6, 4), textcoords="offset points")
     ax.axvline(1.0, color="0.6", linewidth=1, zorder=0)
-    ax.set_xscale("log", base=2)
+    if (table["mahalanobis"] > 0).any():
+        ax.set_xscale("log", base=2)
     ax.set_xlabel("scale: expected squared Mahalanobis length per object")
     ax.set_ylabel("correlation with the model")
     return ax
@@ -169,6 +171,9 @@ def plot_calibration(
     """
     ax = axes_or_new(ax)
     at = selection.best if strength is None else strength
+    known = selection.scores["strength"].values.tolist()
+    if at not in known:
+        raise LabelError(f"strength: {at!r} was not tried. Choose one of {known}.")
     residuals = selection.scores["squared_residual"].sel(strength=at)
     names = [str(name) for name in residuals["kernel"].values]
     boxes = [own[own > 0] for own in residuals.values]
