@@ -111,7 +111,8 @@ def missing_information(
         of the derivative all the same, but neither rate nor curvature.
     without_each_kernel
         Whether to compute r without each kernel, too, at the same model (not fitted again, so not
-        at a fixed point: an indication of which kernel ties the slow direction down).
+        at a fixed point). lambda + N shrinks by nu_k, which alone enlarges r by their ratio and
+        often hides the rest: to rank kernels, fit without each of them instead.
     seed
         Of Lanczos' first vector.
 
