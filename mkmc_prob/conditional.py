@@ -24,12 +24,14 @@ from .linalg import (
     Workspace,
     cholesky,
     half_solve,
+    inner,
+    inner_of_block,
     inverse,
     log_determinant,
     mirror,
     product,
-    solve_from_the_right,
     strips,
+    symmetric_product,
     symmetrize,
 )
 
@@ -38,6 +40,24 @@ TOO_SINGULAR = (
     "The model matrix is too near to singular: raise the strength, or normalize(stack) kernels "
     "whose scales are far from the prior's."
 )
+
+
+def gaussian_entropy(size: int, log_det: float) -> float:
+    """Return the entropy of a Gaussian in nats, (1/2) (m log 2 pi e + log det C)."""
+    return 0.5 * (size * (LOG_2_PI + 1.0) + log_det)
+
+
+def precision_form_cost(n: int, m: int) -> float:
+    """Return the operations of an E-step in `PrecisionForm`, beside the precision of M."""
+    return m**3 + 3.0 * n * m**2 + 2.0 * n**2 * m
+
+
+def covariance_form_cost(n: int, m: int) -> float:
+    """Return the operations of an E-step in `CovarianceForm`, twice: they are half as fast.
+
+    It works with thin triangular factors and on blocks as large as what is hidden.
+    """
+    return 2.0 * (4 * n**3 / 3 + 4.0 * n**2 * m + n * m**2)
 
 
 class Strip(NamedTuple):
@@ -105,7 +125,7 @@ class ConditionalGaussian:
     @property
     def entropy(self) -> float:
         """The entropy of h given v in nats, (1/2) (m log 2 pi e + log det C)."""
-        return 0.5 * (len(self.hidden) * (LOG_2_PI + 1.0) + self.log_determinant)
+        return gaussian_entropy(len(self.hidden), self.log_determinant)
 
     def strips(self, visible_moment: Matrix) -> Iterator[Strip]:
         """Yield Q_hv = A' Q_vv and Q_hh = C + A' Q_vv A, strip by strip.
@@ -114,6 +134,10 @@ class ConditionalGaussian:
         the symmetric Q_hh little more than half is computed.
         """
         raise NotImplementedError
+
+    def trace(self, strip: Strip, precision: Matrix) -> float:
+        """Return tr P_hv Q_vh over the hidden rows of a strip, P the precision."""
+        return inner_of_block(precision, self._h[strip.rows], self._v, strip.cross)
 
     def expected_second_moments(self, visible_moment: Matrix) -> tuple[Matrix, Matrix]:
         """Return Q_vh = Q_vv A and Q_hh = C + A' Q_vv A, given E[v v'] = Q_vv.
@@ -165,7 +189,7 @@ class ConditionalGaussian:
 class PrecisionForm(ConditionalGaussian):
     """h given v from P = M^-1: one Cholesky of P_hh, m^3/3 operations.
 
-    A = -P_vh P_hh^-1 and C = P_hh^-1.
+    C = P_hh^-1 and A = -P_vh C.
     """
 
     def __init__(
@@ -177,16 +201,21 @@ class PrecisionForm(ConditionalGaussian):
     ) -> None:
         super().__init__(visible, objects, space)
         v, h = self._v, self._h
-        block = self._space.block("factored", precision, h, h)
-        factor = cholesky(block, "model precision", self.hidden, TOO_SINGULAR, overwrite=True)
-        regression = solve_from_the_right(factor, self._space.block("across", precision, h, v).T)
-        self._regression = np.negative(regression, out=regression)
+        space = self._space
+        block = space.block("factored", precision, h, h)
+        factor = cholesky(
+            block, "model precision", self.hidden, TOO_SINGULAR, overwrite=True, clean=False
+        )
         self.log_determinant = -log_determinant(factor)
+        # C is wanted itself; a product with it takes half the time of two solves.
         self._covariance = inverse(factor, overwrite=True)
+        self._across = space.block("across", precision, h, v)
+        out = space.array("regression", len(h), len(v))
+        self._regression = symmetric_product(self._covariance, self._across, out, -1.0).T
 
     @property
     def regression(self) -> Matrix:
-        """A = -P_vh P_hh^-1."""
+        """A = -P_vh C."""
         return self._regression
 
     @property
@@ -204,6 +233,10 @@ class PrecisionForm(ConditionalGaussian):
             hidden = product(cross, self.regression[:, :end], space.array("strip", count, end))
             hidden += self.covariance[rows, :end]
             yield Strip(rows, cross, hidden)
+
+    def trace(self, strip: Strip, precision: Matrix) -> float:
+        """Return tr P_hv Q_vh over the hidden rows of a strip."""
+        return inner(self._across[strip.rows], strip.cross)
 
 
 class CovarianceForm(ConditionalGaussian):
@@ -259,6 +292,6 @@ class CovarianceForm(ConditionalGaussian):
             if n:
                 moved = blas.dsymm(1.0, whitened, half, lower=1)
                 rest = np.subtract(half, moved, order="F")
-                product(rest.T, self._half[:, :end], hidden, subtract=True)
+                product(rest.T, self._half[:, :end], hidden, add=-1.0)
                 half = blas.dtrmm(1.0, self._factor, moved, lower=1, overwrite_b=1)
             yield Strip(rows, half.T, hidden)

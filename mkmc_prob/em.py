@@ -14,13 +14,15 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.linalg import blas
 
-from .conditional import LOG_2_PI
+from .conditional import LOG_2_PI, gaussian_entropy
 from .degrees import DegreesOfFreedom, degrees_per_kernel
 from .errors import KernelError, LabelError
 from .kernels import check_stack, visible_objects
 from .labels import Labels
-from .linalg import Matrix, Workspace, add_rows, add_transpose, inner, inner_of_block
+from .linalg import Matrix, Workspace, add_rows, add_transpose, inner, product, strips
+from .marginal import MarginalScore, cheaper_by_score
 from .matrices import labelled
 from .metrics import kl_divergence
 from .model import GaussianModel
@@ -29,14 +31,22 @@ from .prior import WishartPrior
 
 
 class Source(NamedTuple):
-    """What one kernel shows: who is visible (v) and hidden (h), Q_vv, and how often it counts."""
+    """What one kernel shows: who is visible (v) and hidden (h), Q_vv, and how often it counts.
+
+    `order` puts what is over (v, h) into the order of all objects.
+    """
 
     name: Hashable
     visible: NDArray[np.bool_]
     v: NDArray[np.intp]
     h: NDArray[np.intp]
+    order: NDArray[np.intp]
     moment: Matrix
     degrees_of_freedom: float
+
+    def log_likelihood(self, log_det: float, trace: float) -> float:
+        """Return nu E_q[log N(v | 0, M_vv)] from log det M_vv and tr M_vv^-1 Q_vv."""
+        return -0.5 * self.degrees_of_freedom * (len(self.v) * LOG_2_PI + log_det + trace)
 
 
 class ExpectedStatistics:
@@ -144,11 +154,24 @@ class EM:
     ) -> None:
         if not isinstance(prior, WishartPrior):
             raise KernelError(f"prior: {prior!r} found; pass WishartPrior(strength).")
-        self.stack = check_stack(stack)
-        check_definite(self.stack)
+        self._set(check_stack(stack), prior, degrees_of_freedom)
+
+    @classmethod
+    def of(
+        cls, stack: xr.DataArray, prior: WishartPrior, degrees_of_freedom: DegreesOfFreedom
+    ) -> "EM":
+        """Return the EM of a stack that `check_stack` returned, whose array becomes the EM's."""
+        em = cls.__new__(cls)
+        em._set(stack, prior, degrees_of_freedom)
+        return em
+
+    def _set(
+        self, stack: xr.DataArray, prior: WishartPrior, degrees_of_freedom: DegreesOfFreedom
+    ) -> None:
+        check_definite(stack)
         self.prior = prior
-        self.names: list[Hashable] = self.stack["kernel"].values.tolist()
-        self.objects: Labels = self.stack["object"].values
+        self.names: list[Hashable] = stack["kernel"].values.tolist()
+        self.objects: Labels = stack["object"].values
         self.degrees_of_freedom = degrees_per_kernel(degrees_of_freedom, self.names)
         self.total_degrees_of_freedom = float(self.degrees_of_freedom.sum())
         # T; None where it is the identity, which needs no array.
@@ -157,25 +180,37 @@ class EM:
             _source(name, seen, values, nu)
             for name, seen, values, nu in zip(
                 self.names,
-                visible_objects(self.stack).values,
-                self.stack.values,
+                visible_objects(stack).values,
+                stack.values,
                 self.degrees_of_freedom.tolist(),
                 strict=True,
             )
         ]
         self._space = Workspace()
-        # The visible blocks' share of S is the same in every iteration.
-        self._visible_moment = np.zeros((len(self.objects), len(self.objects)))
-        for source in self.sources:
-            nu = source.degrees_of_freedom
-            self._visible_moment[np.ix_(source.v, source.v)] += nu * source.moment
+        # Zeros where entries miss: tr P_vv Q_vv of all kernels is one product with P's entries.
+        np.nan_to_num(stack.values, copy=False)
+        self._shown = stack
+        self._entries = stack.values.reshape(len(self.names), -1)
+        self._by_score = cheaper_by_score([(len(s.v), len(s.h)) for s in self.sources])
+
+    @property
+    def stack(self) -> xr.DataArray:
+        """The incomplete kernels, NaN where an object is missing."""
+        seen = np.stack([source.visible for source in self.sources])
+        return self._shown.where(seen[:, :, None] & seen[:, None, :])
+
+    def _sum_of_shown(self, weights: NDArray[np.float64]) -> Matrix:
+        """Return the weighted sum of nu_k Q(k), zeros where entries miss."""
+        weights = weights * self.degrees_of_freedom
+        size = len(self.objects)
+        return blas.dgemv(1.0, self._entries.T, weights).reshape(size, size)
 
     def __repr__(self) -> str:
         return f"EM({len(self.sources)} kernels, {len(self.objects)} objects, {self.prior!r})"
 
     def initial_model(self) -> GaussianModel:
         """Return the paper's start: the M-step of the kernels with zeros where entries miss."""
-        return self._maximize(self._visible_moment)
+        return self._maximize(self._sum_of_shown(np.ones(len(self.names))))
 
     def e_step(self, model: GaussianModel) -> ExpectedStatistics:
         """Return the expected sufficient statistics at `model` (Algorithm 1, lines 5 to 10).
@@ -183,28 +218,69 @@ class EM:
         For each kernel E[v h'] = Q_vv A and E[h h'] = C + A' Q_vv A, with A and C those of
         ``model.condition(visible)``. The log-likelihood comes along: log det M_vv is
         log det M - log det C, and tr M_vv^-1 Q_vv = tr P_vv Q_vv + tr P_vh' Q_vh with P = M^-1.
+        Kernels that hide most objects enter by their scores instead, where that is cheaper; see
+        `MarginalScore`.
         """
         precision = self._own(model).precision  # first: it takes the Cholesky factor's place
-        # The rows of hidden objects, Q_hh halved: with their transpose they are all that changes.
-        moment = np.zeros_like(precision)
-        per_kernel = [self._expect(model, source, moment) for source in self.sources]
-        add_transpose(moment, self._visible_moment)
-        log_likelihood, entropy = np.array(per_kernel).T
+        traces = blas.dgemv(1.0, self._entries.T, precision.reshape(-1), trans=1)
+        # Half of what is visible, the rows of hidden objects, and half of Q_hh: with the transpose
+        # to come that is all.
+        moment = self._sum_of_shown(np.where(self._by_score, 0.0, 0.5))
+        per_kernel = np.empty((len(self.sources), 2))
+        for k in np.flatnonzero(~self._by_score):
+            per_kernel[k] = self._expect(model, self.sources[k], traces[k], moment)
+        if self._by_score.any():
+            per_kernel[self._by_score] = self._expect_by_score(model, moment)
+        add_transpose(moment)
+        log_likelihood, entropy = per_kernel.T
         return ExpectedStatistics(self, model, moment, log_likelihood, entropy)
 
-    def _expect(self, model: GaussianModel, source: Source, moment: Matrix) -> tuple[float, float]:
-        """Add one kernel's share to the rows of `moment`; return its log-likelihood and entropy."""
-        _, visible, v, h, visible_moment, nu = source
-        conditional = model.condition(visible, self._space)
-        order = np.argsort(np.concatenate([v, h]))
-        trace = inner_of_block(model.precision, v, v, visible_moment)
-        for rows, cross, hidden in conditional.strips(visible_moment):
-            trace += inner_of_block(model.precision, h[rows], v, cross)
+    def _expect(
+        self, model: GaussianModel, source: Source, trace: float, moment: Matrix
+    ) -> tuple[float, float]:
+        """Add one kernel's share to the rows of `moment`; return its log-likelihood and entropy.
+
+        `trace` is tr P_vv Q_vv.
+        """
+        conditional = model.condition(source.visible, self._space)
+        nu = source.degrees_of_freedom
+        for strip in conditional.strips(source.moment):
+            rows, cross, hidden = strip
+            trace += conditional.trace(strip, model.precision)
             hidden[:, rows.start :] *= 0.5
-            add_rows(moment, nu, h[rows], order, cross, hidden)
+            add_rows(moment, nu, source.h[rows], source.order, cross, hidden)
         log_det = model.log_determinant - conditional.log_determinant
-        log_likelihood = -0.5 * nu * (len(v) * LOG_2_PI + log_det + trace)
-        return log_likelihood, nu * conditional.entropy
+        return source.log_likelihood(log_det, trace), nu * conditional.entropy
+
+    def _expect_by_score(self, model: GaussianModel, moment: Matrix) -> list[tuple[float, float]]:
+        """Add the lower half of sum_k nu_k (M + M Z_k M) to `moment`; return the same as `_expect`.
+
+        The diagonal blocks of strips are halved, for the transpose to come.
+        """
+        matrix, space = model.matrix, self._space
+        score = space.array("score", *matrix.shape)
+        score[...] = 0.0
+        degrees, per_kernel = 0.0, []
+        for k in np.flatnonzero(self._by_score):
+            source = self.sources[k]
+            nu = source.degrees_of_freedom
+            marginal = MarginalScore(matrix, source.v, self.objects, source.moment, space)
+            for rows, block in marginal.strips():
+                block[:, rows.start :] *= 0.5
+                add_rows(score, nu, source.v[rows], source.order, block, block[:, :0])
+            degrees += nu
+            of_hidden = model.log_determinant - marginal.log_determinant
+            log_likelihood = source.log_likelihood(marginal.log_determinant, marginal.trace)
+            per_kernel.append((log_likelihood, nu * gaussian_entropy(len(source.h), of_hidden)))
+        add_transpose(score)
+        for rows in strips(len(matrix)):
+            count, end = rows.stop - rows.start, rows.stop
+            moved = product(matrix[rows], score, space.array("cross", count, len(matrix)))
+            strip = product(moved, matrix[:end].T, space.array("strip", count, end))
+            strip += degrees * matrix[rows, :end]
+            strip[:, rows.start :] *= 0.5
+            moment[rows, :end] += strip
+        return per_kernel
 
     def m_step(self, statistics: ExpectedStatistics) -> GaussianModel:
         """Return the model that maximizes the Q-function (Algorithm 1, line 11).
@@ -263,7 +339,7 @@ class EM:
 
         What was visible comes back bit for bit.
         """
-        completed = self.stack.copy()
+        completed = self._shown.copy()
         for values, source in zip(completed.values, self.sources, strict=True):
             if source.visible.all():
                 continue
@@ -350,4 +426,5 @@ def _source(
     name: Hashable, visible: NDArray[np.bool_], values: Matrix, degrees_of_freedom: float
 ) -> Source:
     v, h = np.flatnonzero(visible), np.flatnonzero(~visible)
-    return Source(name, visible, v, h, values[np.ix_(v, v)], degrees_of_freedom)
+    order = np.argsort(np.concatenate([v, h]))
+    return Source(name, visible, v, h, order, values[np.ix_(v, v)], degrees_of_freedom)

@@ -131,7 +131,7 @@ def fit(
     warn_of_scales(stack)
     warn_of_what_is_not_identified(visible)
     aside = Unseen(prior, objects, ~np.any(visible.values, axis=0))
-    em = EM(aside.restrict_stack(stack), aside.restrict_prior(), nu)
+    em = EM.of(aside.restrict_stack(stack), aside.restrict_prior(), nu)
     start = em.initial_model() if initial is None else aside.restrict_model(initial)
     climb = Climb(METHODS[method](em), start, tol=tol)
     try:
@@ -172,9 +172,11 @@ def _extended(
 ) -> tuple[xr.DataArray, GaussianModel]:
     """Return the completed kernels and the model over all objects, the unseen ones included."""
     seen = climb.completed
-    values = np.stack([aside.extend(matrix) for matrix in seen.values])
-    completed = stack.copy(data=values).rename(seen.name)
-    completed.attrs = dict(seen.attrs)
+    completed = seen
+    if len(aside.unseen):
+        values = np.stack([aside.extend(matrix) for matrix in seen.values])
+        completed = stack.copy(data=values).rename(seen.name)
+        completed.attrs = dict(seen.attrs)
     return completed, GaussianModel.of(aside.extend(climb.model.matrix), stack["object"].values)
 
 

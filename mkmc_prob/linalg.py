@@ -20,6 +20,8 @@ Matrix = NDArray[np.float64]
 BLOCK = 128
 #: Rows that are gathered or scattered at a time, for the same reason.
 STRIP = 32
+#: Rows of a strip that is multiplied: with fewer, products are slower.
+THIN = 192
 
 
 class Workspace(threading.local):
@@ -62,8 +64,11 @@ def cholesky(
     remedy: str = "",
     *,
     overwrite: bool = False,
+    clean: bool = True,
 ) -> Matrix:
     """Return the lower triangular L with L L' = `matrix`, in its place if it may be overwritten.
+
+    Only the lower triangle of L holds anything good where it need not be `clean`.
 
     Raises
     ------
@@ -75,7 +80,7 @@ def cholesky(
         return np.zeros_like(matrix)
     variances = np.diagonal(matrix).copy()
     # A symmetric matrix is its own transpose; the transpose is in LAPACK's order without a copy.
-    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=int(overwrite))
+    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=int(clean), overwrite_a=int(overwrite))
     if info:
         row: Any = info - 1
         at = row if labels is None else labels.tolist()[row]
@@ -108,14 +113,6 @@ def solve(factor: Matrix, right: Matrix) -> Matrix:
     return solution  # type: ignore[no-any-return]
 
 
-def solve_from_the_right(factor: Matrix, left: Matrix) -> Matrix:
-    """Return `left` (L L')^-1 of a Cholesky factor L, in the place of `left`."""
-    if not left.size:
-        return left
-    half = blas.dtrsm(1.0, factor, left, side=1, lower=1, trans_a=1, overwrite_b=1)
-    return blas.dtrsm(1.0, factor, half, side=1, lower=1, overwrite_b=1)
-
-
 def half_solve(
     factor: Matrix, right: Matrix, *, transposed: bool = False, overwrite: bool = False
 ) -> Matrix:
@@ -127,36 +124,43 @@ def half_solve(
     )
 
 
-def product(left: Matrix, right: Matrix, out: Matrix, *, subtract: bool = False) -> Matrix:
-    """Put `left` @ `right` into `out`, or `subtract` it from `out`; return `out`.
+def product(left: Matrix, right: Matrix, out: Matrix, *, add: float | None = None) -> Matrix:
+    """Put `left` @ `right` into `out`, or `add` this multiple of it; return `out`.
 
     By SciPy's BLAS, like all of LAPACK here: NumPy's own is a second library with threads of its
     own, and two pools of threads that wait for work in turn take the cores from each other.
     """
     if not (left.size and right.size):
-        out[...] = out if subtract else 0.0
+        out[...] = 0.0 if add is None else out
         return out
     # out' = right' left', in LAPACK's order.
     a, b = right.T, left.T
     blas.dgemm(
-        -1.0 if subtract else 1.0,
+        1.0 if add is None else add,
         a if a.flags.f_contiguous else a.T,
         b if b.flags.f_contiguous else b.T,
         trans_a=not a.flags.f_contiguous,
         trans_b=not b.flags.f_contiguous,
-        beta=float(subtract),
+        beta=float(add is not None),
         c=out.T,
         overwrite_c=1,
     )
     return out
 
 
+def symmetric_product(symmetric: Matrix, other: Matrix, out: Matrix, weight: float = 1.0) -> Matrix:
+    """Put `weight` times `symmetric` @ `other` into `out`; return it."""
+    if out.size:
+        blas.dsymm(weight, symmetric.T, other.T, side=1, lower=1, c=out.T, overwrite_c=1)
+    return out
+
+
 def strips(size: int) -> Iterator[slice]:
-    """Yield the rows of a symmetric matrix in some twelve strips.
+    """Yield the rows of a symmetric matrix in some six strips, not too thin for fast products.
 
     Each needs only what lies left of its end: together little more than half of the matrix.
     """
-    rows = max(3 * STRIP, -(-size // 12))
+    rows = max(THIN, -(-size // 6))
     for i in range(0, size, rows):
         yield slice(i, min(i + rows, size))
 
@@ -169,20 +173,12 @@ def inner(one: Matrix, two: Matrix) -> float:
 def inner_of_block(
     matrix: Matrix, rows: NDArray[np.intp], columns: NDArray[np.intp], block: Matrix
 ) -> float:
-    """Return <A, B> of A = ``matrix[np.ix_(rows, columns)]`` and `block`.
-
-    Where `rows` is `columns` both must be symmetric: only half of each is read.
-    """
-    total, symmetric = 0.0, rows is columns
+    """Return <A, B> of A = ``matrix[np.ix_(rows, columns)]`` and `block`."""
+    total = 0.0
     for i in range(0, len(rows), STRIP):
         j = min(i + STRIP, len(rows))
-        end = j if symmetric else len(columns)
-        strip = np.take(matrix[rows[i:j]], columns[:end], axis=1, mode="clip")
-        if symmetric:  # what lies left of the diagonal's block stands for what lies right of it
-            total += 2.0 * float(np.einsum("ij,ij->", strip[:, :i], block[i:j, :i]))
-            total += float(np.einsum("ij,ij->", strip[:, i:], block[i:j, i:j]))
-        else:
-            total += float(np.einsum("ij,ij->", strip, block[i:j]))
+        strip = np.take(matrix[rows[i:j]], columns, axis=1, mode="clip")
+        total += inner(strip, block[i:j])
     return total
 
 
@@ -204,7 +200,8 @@ def add_rows(
         strip = slice(i, i + STRIP)
         part = beside[: len(rows[strip])]
         np.concatenate([left[strip], right[strip]], axis=1, out=part[:, :width])
-        part[:, :width] *= weight
+        if weight != 1.0:
+            part[:, :width] *= weight
         out[rows[strip]] += np.take(part, order, axis=1, mode="clip")
 
 
@@ -224,15 +221,13 @@ def symmetrize(matrix: Matrix) -> Matrix:
     return add_transpose(matrix)
 
 
-def add_transpose(matrix: Matrix, constant: Matrix | None = None) -> Matrix:
-    """Replace A by A + A' (+ a symmetric `constant`), exactly symmetric, in place; return it."""
+def add_transpose(matrix: Matrix) -> Matrix:
+    """Replace A by A + A', exactly symmetric, in place; return it."""
     for i in range(0, len(matrix), BLOCK):
         rows = slice(i, i + BLOCK)
         for j in range(i, len(matrix), BLOCK):
             columns = slice(j, j + BLOCK)
             total = matrix[rows, columns] + matrix[columns, rows].T
-            if constant is not None:
-                total += constant[rows, columns]
             matrix[rows, columns] = total
             matrix[columns, rows] = total.T
     return matrix

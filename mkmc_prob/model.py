@@ -21,6 +21,8 @@ from .conditional import (
     ConditionalGaussian,
     CovarianceForm,
     PrecisionForm,
+    covariance_form_cost,
+    precision_form_cost,
 )
 from .errors import IndefiniteKernelError, KernelError, LabelError
 from .labels import Labels, as_labels, name_some, positions
@@ -134,7 +136,7 @@ class GaussianModel:
         if "cholesky" in self.__dict__:
             return inverse(self.cholesky)
         # Who asks for P first seldom needs the factor, which makes place for it.
-        factor = self._factored()
+        factor = self._factored(clean=False)
         self.__dict__["log_determinant"] = log_determinant(factor)
         return inverse(factor, overwrite=True)
 
@@ -142,7 +144,7 @@ class GaussianModel:
         """Let go of M^-1; it is computed again when asked for."""
         self.__dict__.pop("precision", None)
 
-    def _factored(self) -> Matrix:
+    def _factored(self, *, clean: bool = True) -> Matrix:
         variance = np.diagonal(self.matrix)
         tiny = np.flatnonzero(np.abs(variance) < 1 / LARGEST_ENTRY)
         if len(tiny):
@@ -150,7 +152,7 @@ class GaussianModel:
                 f"model matrix: the variance of object {self.objects.tolist()[tiny[0]]!r} is "
                 f"{variance[tiny[0]]:.3g}, too small to compute with. {TOO_SINGULAR}"
             )
-        return cholesky(self.matrix, "model matrix", self.objects, TOO_SINGULAR)
+        return cholesky(self.matrix, "model matrix", self.objects, TOO_SINGULAR, clean=clean)
 
     @property
     def natural_parameter(self) -> xr.DataArray:
@@ -212,11 +214,11 @@ class GaussianModel:
         -----
         With n visible and m hidden objects, the precision form of the E-step costs about
         m^3 + 3 n m^2 + 2 n^2 m operations beside the precision of M, the covariance form
-        4 n^3 / 3 + 4 n^2 m + n m^2; the cheaper is taken.
+        4 n^3 / 3 + 4 n^2 m + n m^2 slower ones, which count twice; the cheaper is taken.
         """
         mask = self._mask(visible)
         n, m = int(mask.sum()), int((~mask).sum())
-        if m**3 + 3 * n * m**2 + 2 * n**2 * m < 4 * n**3 / 3 + 4 * n**2 * m + n * m**2:
+        if precision_form_cost(n, m) < covariance_form_cost(n, m):
             return PrecisionForm(self.precision, mask, self.objects, space)
         return CovarianceForm(self.matrix, self.log_determinant, mask, self.objects, space)
 
