@@ -79,6 +79,8 @@ class Geodesic(EMSteps):
         How many (step, change of gradient) pairs are kept.
     """
 
+    remedy = "Raise max_iter, or continue with initial=result; a larger strength needs fewer steps."
+
     def __init__(self, em: EM, memory: int = 10) -> None:
         super().__init__(em)
         self.memory = memory

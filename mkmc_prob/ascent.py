@@ -171,8 +171,7 @@ class Climb:
         elif self.tol and not self.converged:
             message = (
                 f"not converged in {self.n_iter} iterations: {rest} still to come, more than "
-                f"tol={self.tol:g}. Raise max_iter, continue with initial=result.model, or use "
-                'method="geodesic", which needs fewer steps.'
+                f"tol={self.tol:g}. {self.method.remedy}"
             )
         else:
             return

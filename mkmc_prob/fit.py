@@ -37,7 +37,7 @@ def fit(
     method: str = "geodesic",
     tol: float = 1e-3,
     max_iter: int = 10_000,
-    initial: GaussianModel | xr.DataArray | pd.DataFrame | ArrayLike | None = None,
+    initial: MKMCResult | GaussianModel | xr.DataArray | pd.DataFrame | ArrayLike | None = None,
     progress: bool = False,
 ) -> MKMCResult:
     """Complete the kernels of `stack` mutually: the paper's MKMC.
@@ -64,14 +64,17 @@ def fit(
     tol
         The fit has converged when the estimated gain in log-likelihood still to come is at most
         `tol`, in nats. A shortfall of g nats displaces any one parameter by at most about
-        sqrt(2 g) of its standard error: 1e-3 stands for 4 %. The estimate follows the rates seen
-        so far; far from the maximum, at a small strength, it can be several times too small. With
-        0 exactly `max_iter` steps are taken.
+        sqrt(2 g) of its standard error: 1e-3 stands for 4 %. Where L is flat that error is large,
+        and entries that little is known of can still move in the second digit: take 1e-5 for
+        numbers to report. The estimate follows the rates seen so far; far from the maximum, at a
+        small strength, and right after a warm start, it can be several times too small
+        (`missing_information` has another). No fit is taken for converged before ten steps. With 0
+        exactly `max_iter` steps are taken.
     max_iter
         The most steps, at least 1.
     initial
-        The model to start from (``result.model`` of another fit, or a labelled positive definite
-        matrix over all objects). The paper's start, zeros in the missing entries, if left out.
+        Where to start: another fit's result, a model, or a labelled positive definite matrix over
+        all objects. The paper's start, zeros in the missing entries, if left out.
     progress
         Whether to show a progress bar.
 
@@ -132,6 +135,8 @@ def fit(
     warn_of_what_is_not_identified(visible)
     aside = Unseen(prior, objects, ~np.any(visible.values, axis=0))
     em = EM.of(aside.restrict_stack(stack), aside.restrict_prior(), nu)
+    if isinstance(initial, MKMCResult):
+        initial = initial.model
     start = em.initial_model() if initial is None else aside.restrict_model(initial)
     climb = Climb(METHODS[method](em), start, tol=tol)
     try:

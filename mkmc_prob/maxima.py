@@ -5,22 +5,22 @@ with their log-likelihoods and how far their completions are apart.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from .baselines import mean_impute, zero_impute
-from .checks import generator, positive_number, whole_number
+from .checks import generator, whole_number
 from .errors import ConvergenceWarning, KernelError, MKMCWarning, warn
 from .fit import fit, one_prior, tolerance
-from .information import missing_information
+from .information import missing_information, seen_problem
 from .kernels import check_stack, visible_objects
 from .labels import Labels
-from .linalg import Matrix
+from .linalg import Matrix, half_solve, symmetrize
 from .model import GaussianModel
 from .prior import WishartPrior
 from .result import MKMCResult
@@ -31,6 +31,12 @@ STARTS = ("zeros", "means", "kernels", "random", "continuation")
 CONTINUED = object()
 #: Continuation begins at these multiples of the strength.
 CONTINUATION = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0)
+#: The climbs go on until this share of `tol` is still to come.
+FINER = 0.01
+#: How often a climb starts afresh from its end, at most, until that gains no more.
+FRESH_STARTS = 10
+#: Where between two ends L is looked at, as shares of the way: Chebyshev's points.
+PLACES = 0.5 - 0.5 * np.cos(np.pi * (np.arange(17) + 0.5) / 17)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,12 +46,15 @@ class Maxima:
     Attributes
     ----------
     results : list of MKMCResult
-        One per distinct point, the most likely first.
+        One per distinct point, the most likely first. Their traces are of the last stretch of the
+        climb: it starts afresh until that gains nothing more.
     table : DataFrame
         A row per start, the most likely first: ``point``, which of the results it ended in;
         ``penalized_log_likelihood`` in nats; ``evaluations``; ``converged``; ``rate`` and
-        ``is_maximum`` of the point (`missing_information`; a rate above 1 is a saddle);
-        ``difference``, ||completed - best completed||_F over ||best completed||_F.
+        ``is_maximum`` of the point (`missing_information`; a rate above 1 is a saddle), NaN and
+        <NA> where the climb did not converge, or by its curvature the point is more than `tol`
+        from where L is level: nothing is known then; ``difference``,
+        ||completed - best completed||_F over ||best completed||_F.
 
     Examples
     --------
@@ -65,7 +74,11 @@ class Maxima:
         return self.results[0]
 
     def __repr__(self) -> str:
-        return f"Maxima: {len(self.results)} distinct\n{self.table}"
+        known = self.table["is_maximum"].fillna(False).groupby(self.table["point"]).any().sum()
+        return (
+            f"Maxima: {len(self.results)} distinct points, {known} known to be maxima\n"
+            f"{self.table.to_string()}"
+        )
 
 
 def explore_maxima(
@@ -76,7 +89,6 @@ def explore_maxima(
     strength: float = 0.1,
     prior: WishartPrior | None = None,
     tol: float = 1e-5,
-    distinct: float = 1e-3,
     seed: int | np.random.Generator = 0,
     **options: Any,
 ) -> Maxima:
@@ -95,11 +107,15 @@ def explore_maxima(
         mapping from names of your own to models, as `fit` takes them.
     random_starts
         How many random starts there are.
-    strength, prior, tol, options
+    strength, prior, options
         As in `fit`.
-    distinct
-        Two ends are the same point where their completions differ by at most this share
-        (Frobenius) and their log-likelihoods by at most 100 `tol`.
+    tol
+        How fine a look is taken, in nats. Two ends are the same point where, along the geodesic
+        from one model to the other, L is nowhere more than `tol` below the higher end (or more
+        than rounding, if that is more). The climbs themselves go on to tol / 100, and start afresh
+        from where they end until that gains no more than tol / 100, so that what is still to come
+        does not pass for a difference. With 0 each climb takes exactly `max_iter` steps, and none
+        is known to have converged.
     seed
         Of the random starts.
 
@@ -115,12 +131,22 @@ def explore_maxima(
     Warns
     -----
     ConvergenceWarning
-        Where climbs did not converge: their ends are not maxima.
+        Where climbs did not converge: what their ends are is unknown.
 
     Notes
     -----
+    The geodesic of the affine-invariant metric is A^(1/2) (A^(-1/2) B A^(-1/2))^t A^(1/2), 0 <= t
+    <= 1. A way out of a maximum must fall first, by the height of the pass at least: so two maxima
+    that a pass deeper than `tol` separates are told apart, however close their completions and
+    levels. Near one maximum L is concave, and a way between two ends falls below neither, however
+    far apart a flat L lets them stop; along a bent ridge farther out it can fall, which is why the
+    climbs start afresh. What is below `tol` is not resolved: a saddle less than `tol` below a
+    maximum, two maxima with a shallower pass. And L is looked at in 17 places only, denser toward
+    the ends.
+
     No number of starts proves that there is no higher maximum. Whether a point is a maximum is told
-    by the smallest curvature of L there, which needs a converged fit.
+    by the smallest curvature of L there, which needs a converged fit; at a small strength the
+    estimate of what is still to come can be too small, and a plateau pass for converged.
 
     Examples
     --------
@@ -133,28 +159,26 @@ def explore_maxima(
     stack = check_stack(stack)
     rng = generator(seed)
     count = whole_number(random_starts, "random_starts", least=0)
-    distinct, tol = positive_number(distinct, "distinct"), tolerance(tol)
+    tol = tolerance(tol)
     objects = stack["object"].values
     prior = one_prior(strength, prior).restricted(objects, objects)
-    common = {"tol": tol, **options}
-    ends: dict[str, MKMCResult] = {}
+    common = {"tol": FINER * tol, **options}
+    ends: dict[str, _End] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # counted below
         for name, start in _starts(stack, starts, count, rng).items():
             if start is CONTINUED:
                 start = _continued(stack, prior, common)
-            ends[name] = fit(stack, strength=prior.strength, prior=prior, initial=start, **common)
-            if ends[name].interrupted:
-                raise KeyboardInterrupt
+            ends[name] = _climb(stack, prior, start, common)
             warnings.simplefilter("ignore", MKMCWarning)  # the first fit has said it
     late = [str(name) for name, end in ends.items() if tol and not end.converged]
     if late:
         warn(
-            f"{len(late)} of {len(ends)} climbs did not converge ({', '.join(late)}): where they "
-            "ended is no maximum. Raise max_iter.",
+            f"{len(late)} of {len(ends)} climbs did not converge to {FINER * tol:g} nats "
+            f"({', '.join(late)}): whether they end in maxima is unknown. Raise max_iter.",
             ConvergenceWarning,
         )
-    return _sorted(ends, distinct, 100.0 * tol)
+    return _sorted(ends, tol)
 
 
 def _starts(
@@ -168,7 +192,7 @@ def _starts(
         if not wanted:
             raise KernelError("starts: there is none. Name at least one.")
         return dict(wanted)
-    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    names = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Iterable) else [*wanted]
     unknown = [name for name in names if name not in STARTS]
     if unknown or not names:
         raise KernelError(f"starts: {wanted!r} found; some of {STARTS} are needed.")
@@ -212,6 +236,51 @@ def _definite(matrix: Matrix, objects: Labels, *, fill: bool = False) -> Gaussia
     return GaussianModel.of(0.5 * (matrix + matrix.T), objects)
 
 
+class _End(NamedTuple):
+    """Where a climb from one start ended: `converged` where a fresh start gained no more."""
+
+    result: MKMCResult
+    evaluations: int
+    converged: bool
+
+    @property
+    def level(self) -> float:
+        return self.result.penalized_log_likelihood
+
+    @property
+    def rounding(self) -> float:
+        return float(self.result.trace["rounding_bound"][-1])
+
+
+def _climb(stack: xr.DataArray, prior: WishartPrior, start: Any, common: dict[str, Any]) -> _End:
+    """Climb, and climb on from the end until that gains no more than the climbs' tol.
+
+    Along a bent ridge, and after a warm start, what is still to come is estimated too small.
+    """
+    result = _fit(stack, prior, start, common)
+    end = _End(result, int(result.trace["evaluations"][-1]), False)
+    for _ in range(FRESH_STARTS):
+        if not end.result.converged:
+            break
+        result = _fit(stack, prior, end.result.model, common)
+        evaluations = end.evaluations + int(result.trace["evaluations"][-1])
+        gain, nothing = result.penalized_log_likelihood - end.level, max(result.tol, end.rounding)
+        end = _End(result, evaluations, result.converged and gain <= nothing)
+        if end.converged:
+            break
+    return end
+
+
+def _fit(
+    stack: xr.DataArray, prior: WishartPrior, start: Any, options: dict[str, Any]
+) -> MKMCResult:
+    """Fit; let Ctrl-C end the exploration."""
+    result = fit(stack, strength=prior.strength, prior=prior, initial=start, **options)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result
+
+
 def _continued(
     stack: xr.DataArray, prior: WishartPrior, common: dict[str, Any]
 ) -> GaussianModel | None:
@@ -220,42 +289,77 @@ def _continued(
     for factor in CONTINUATION:
         own = WishartPrior(factor * prior.strength, prior.scale)
         loose = {**common, "tol": max(common["tol"], 1e-2)}
-        result = fit(stack, strength=own.strength, prior=own, initial=model, **loose)
-        if result.interrupted:
-            raise KeyboardInterrupt
-        model = result.model
+        model = _fit(stack, own, model, loose).model
     return model
 
 
-def _sorted(ends: dict[str, MKMCResult], distinct: float, near: float) -> Maxima:
+def _sorted(ends: dict[str, _End], tol: float) -> Maxima:
     """Return the ends, the most likely first, those that are the same point together."""
-    order = sorted(ends, key=lambda name: -ends[name].penalized_log_likelihood)
-    best = ends[order[0]].completed.values
+    order = sorted(ends, key=lambda name: -ends[name].level)
+    best = ends[order[0]].result.completed.values
     size = float(np.linalg.norm(best)) or 1.0
-    results: list[MKMCResult] = []
-    information: list[xr.Dataset] = []
+    points: list[list[_End]] = []
     rows = []
     for name in order:
         end = ends[name]
-        level, completed = end.penalized_log_likelihood, end.completed.values
-        same = [
-            np.linalg.norm(completed - known.completed.values) <= distinct * size
-            and known.penalized_log_likelihood - level <= near
-            for known in results
-        ]
-        point = same.index(True) if any(same) else len(results)
-        if point == len(results):
-            results.append(end)
-            information.append(missing_information(end))
+        known = (i for i, point in enumerate(points) if _is_same(point[0], end, tol))
+        at = next(known, len(points))
+        if at == len(points):
+            points.append([])
+        points[at].append(end)
         rows.append(
             {
-                "point": point,
-                "penalized_log_likelihood": level,
-                "evaluations": int(end.trace["evaluations"][-1]),
+                "point": at,
+                "penalized_log_likelihood": end.level,
+                "evaluations": end.evaluations,
                 "converged": end.converged,
-                "rate": float(information[point]["rate"]),
-                "is_maximum": bool(information[point]["is_maximum"]),
-                "difference": float(np.linalg.norm(completed - best)) / size,
+                "difference": float(np.linalg.norm(end.result.completed.values - best)) / size,
             }
         )
-    return Maxima(results, pd.DataFrame(rows, index=pd.Index(order, name="start")))
+    table = pd.DataFrame(rows, index=pd.Index(order, name="start"))
+    rates = dict(enumerate(_rate(point, tol) for point in points))
+    rate = table["point"].map(rates).where(table["converged"])
+    table.insert(4, "rate", rate)
+    table.insert(5, "is_maximum", (rate < 1.0).astype("boolean").mask(rate.isna()))
+    return Maxima([point[0].result for point in points], table)
+
+
+def _rate(point: list[_End], tol: float) -> float:
+    """Return the rate at the most likely of a point's ends that converged; NaN if unknown.
+
+    By the gradient and the curvature there L is level after a change of at most what the last EM
+    step gained by its Q-function over |1 - rate|: where that is more than `tol`, the rate of the
+    point itself may be another.
+    """
+    end = next((end for end in point if end.converged), None)
+    if end is None:
+        return np.nan
+    rate = float(missing_information(end.result)["rate"])
+    rise = float(end.result.trace["gain_q_function"][-1])
+    return rate if rise <= max(tol, end.rounding) * abs(1.0 - rate) else np.nan
+
+
+def _is_same(high: _End, low: _End, tol: float) -> bool:
+    """Return whether L falls by no more than `tol` on the way from the higher end to the lower."""
+    allowed = max(tol, high.rounding + low.rounding)
+    if high.level - low.level > allowed:
+        return False
+    em, start = seen_problem(high.result)
+    _, end = seen_problem(low.result)
+    least = em.penalized_log_likelihood(start) - allowed
+    return all(em.penalized_log_likelihood(model) >= least for model in _between(start, end))
+
+
+def _between(start: GaussianModel, end: GaussianModel) -> Iterator[GaussianModel]:
+    """Yield models on the geodesic from one model to another, those in the middle first.
+
+    With A = L L' and L^-1 B L'^-1 = V diag(w) V' they are (L V) diag(w^t) (L V)'.
+    """
+    factor = start.cholesky
+    whitened = half_solve(factor, half_solve(factor, end.matrix).T)
+    values, vectors = np.linalg.eigh(0.5 * (whitened + whitened.T))
+    logs = np.log(np.maximum(values, np.finfo(np.float64).tiny))
+    frame = factor @ vectors
+    for t in sorted(PLACES, key=lambda t: abs(t - 0.5)):
+        half = frame * np.exp(0.5 * t * logs)
+        yield GaussianModel.of(symmetrize(half @ half.T), start.objects)

@@ -99,9 +99,10 @@ class Position:
 
 
 class Method(Protocol):
-    """What the loop needs of a method."""
+    """What the loop needs of a method; `remedy` is for those with whom it does not converge."""
 
     em: EM
+    remedy: str
 
     def step(self, position: Position) -> None:
         """Move on, once, to a model that is at least as likely."""
@@ -112,6 +113,11 @@ class Method(Protocol):
 
 class EMSteps:
     """The paper's algorithm: the E-step at the model, and the M-step that gives the next one."""
+
+    remedy = (
+        'Use method="geodesic", which needs fewer steps, raise max_iter, or continue with '
+        "initial=result."
+    )
 
     def __init__(self, em: EM) -> None:
         self.em = em

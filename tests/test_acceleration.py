@@ -11,7 +11,6 @@ from test_reference import digits_kernels
 
 from mkmc_prob import (
     EM,
-    ConvergenceWarning,
     GaussianModel,
     IndefiniteKernelError,
     WishartPrior,
@@ -158,27 +157,6 @@ def test_the_geodesic_method_needs_far_fewer_evaluations_than_em(pattern, streng
     level = trace["penalized_log_likelihood"].values
     needed = trace["evaluations"].values[np.argmax(level >= level[-1] - 0.005)]
     assert needed <= most
-
-
-@pytest.mark.parametrize("method", sorted(METHODS))
-@pytest.mark.parametrize("at", [1, 2, 4, 9])
-def test_an_interrupt_ends_with_an_em_step(monkeypatch, method, at):
-    original = EM.e_step
-
-    def interrupted(self, model):
-        interrupted.calls += 1
-        if interrupted.calls == at:
-            raise KeyboardInterrupt
-        return original(self, model)
-
-    interrupted.calls = 0
-    monkeypatch.setattr(EM, "e_step", interrupted)
-    stack = small_stack(size=10)
-    with pytest.warns(ConvergenceWarning, match="interrupted after"):
-        result = fit(stack, method=method, strength=0.01)
-    again = plain.m_step(result.completed.values, np.ones(3), 0.01, np.eye(10))
-    np.testing.assert_allclose(result.model.matrix, again, rtol=1e-9, atol=1e-9)
-    assert (np.diff(result.trace["penalized_log_likelihood"]) > 0).all()
 
 
 @pytest.mark.parametrize("method", FAST)

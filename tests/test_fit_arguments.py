@@ -5,7 +5,14 @@ import pandas as pd
 import pytest
 from test_fit import small_stack
 
-from mkmc_prob import KernelError, LabelError, WishartPrior, fit
+from mkmc_prob import (
+    GaussianModel,
+    IndefiniteKernelError,
+    KernelError,
+    LabelError,
+    WishartPrior,
+    fit,
+)
 
 
 @pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf, "x", None, True])
@@ -53,6 +60,34 @@ def test_other_arguments_are_checked():
     scale = pd.DataFrame(np.eye(5), index=labels, columns=labels)
     with pytest.raises(LabelError, match=r"prior scale: no row for object 'p5'"):
         fit(small_stack(), prior=WishartPrior(1.0, scale))
+
+
+def test_a_warm_start_continues():
+    stack = small_stack()
+    first = fit(stack, method="em", tol=0, max_iter=5)
+    whole = fit(stack, method="em", tol=0, max_iter=10)
+    for start in (first, first.model):
+        second = fit(stack, method="em", tol=0, max_iter=5, initial=start)
+        np.testing.assert_allclose(second.model.matrix, whole.model.matrix, rtol=1e-10)
+
+
+def test_a_start_may_be_labelled_in_another_order_or_plain():
+    stack = small_stack()
+    model = fit(stack, tol=0, max_iter=3).model
+    frame = model.covariance.to_pandas()
+    mixed = frame.iloc[::-1, ::-1]
+    results = [
+        fit(stack, tol=0, max_iter=3, initial=start).model.matrix
+        for start in (model, model.covariance, frame, mixed, model.matrix)
+    ]
+    for other in results[1:]:
+        np.testing.assert_allclose(other, results[0], rtol=1e-12)
+    with pytest.raises(LabelError, match="initial: it has no object 'p5'"):
+        fit(stack, initial=GaussianModel(np.eye(5), objects=[f"p{i}" for i in range(5)]))
+    with pytest.raises(IndefiniteKernelError, match="initial: model matrix: not positive definite"):
+        fit(stack, initial=np.ones((6, 6)))
+    with pytest.raises(LabelError, match="initial: objects: 6 labels for 3 objects"):
+        fit(stack, initial=np.eye(3))
 
 
 def test_progress_is_shown(capsys):

@@ -5,15 +5,18 @@ import subprocess
 import sys
 import time
 
+import numpy as np
+import plain
 import pytest
 from test_fit import small_stack
 
 from mkmc_prob import EM, ConvergenceWarning, fit
+from mkmc_prob.acceleration import METHODS
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 6])
-def test_an_interrupt_returns_what_there_is(monkeypatch, at):
-    original = EM.e_step
+def interrupt(monkeypatch, name, at):
+    """Let Ctrl-C strike in the `at`-th call of one of EM's methods, before it does anything."""
+    original = getattr(EM, name)
 
     def interrupted(self, model):
         interrupted.calls += 1
@@ -22,7 +25,12 @@ def test_an_interrupt_returns_what_there_is(monkeypatch, at):
         return original(self, model)
 
     interrupted.calls = 0
-    monkeypatch.setattr(EM, "e_step", interrupted)
+    monkeypatch.setattr(EM, name, interrupted)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 6])
+def test_an_interrupt_returns_what_there_is(monkeypatch, at):
+    interrupt(monkeypatch, "e_step", at)
     with pytest.warns(ConvergenceWarning, match="interrupted after"):
         result = fit(small_stack(), method="em")
     monkeypatch.undo()
@@ -38,17 +46,19 @@ def test_an_interrupt_returns_what_there_is(monkeypatch, at):
     )
 
 
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("at", [1, 2, 4, 9])
+def test_an_interrupt_ends_with_an_em_step(monkeypatch, method, at):
+    interrupt(monkeypatch, "e_step", at)
+    with pytest.warns(ConvergenceWarning, match="interrupted after"):
+        result = fit(small_stack(size=10), method=method, strength=0.01)
+    again = plain.m_step(result.completed.values, np.ones(3), 0.01, np.eye(10))
+    np.testing.assert_allclose(result.model.matrix, again, rtol=1e-9, atol=1e-9)
+    assert (np.diff(result.trace["penalized_log_likelihood"]) > 0).all()
+
+
 def test_an_interrupt_while_completing_does_not_lose_the_fit(monkeypatch):
-    original = EM.complete
-
-    def interrupted(self, model):
-        interrupted.calls += 1
-        if interrupted.calls == 1:
-            raise KeyboardInterrupt
-        return original(self, model)
-
-    interrupted.calls = 0
-    monkeypatch.setattr(EM, "complete", interrupted)
+    interrupt(monkeypatch, "complete", 1)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         result = fit(small_stack())
     assert result.converged

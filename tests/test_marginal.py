@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import problems, random_covariance
 
-from mkmc_prob import EM, GaussianModel, IndefiniteKernelError
+from mkmc_prob import EM, GaussianModel, IndefiniteKernelError, WishartPrior, stack_kernels
 from mkmc_prob.marginal import MarginalScore, cheaper_by_score
 
 seeds = st.integers(0, 2**32 - 1)
@@ -59,6 +59,48 @@ def test_scores_are_taken_where_many_kernels_hide_most():
     assert not cheaper_by_score([(900, 100)] * 7).any()
     mixed = cheaper_by_score([(200, 800)] * 7 + [(1000, 0), (900, 100)])
     assert mixed.tolist() == [True] * 7 + [False] * 2
+
+
+@pytest.mark.parametrize("condition", [1e2, 1e6, 1e10])
+@pytest.mark.parametrize(("visible", "by_score"), [(15, False), (4, False), (15, True), (4, True)])
+def test_an_e_step_is_as_exact_as_the_model_allows(visible, by_score, condition):
+    """In the model's own frame, to eps times its condition number; against 50 digits."""
+    import mpmath
+
+    size, rng = 20, np.random.default_rng(0)
+    axes, _ = np.linalg.qr(rng.standard_normal((size, size)))
+    matrix = (axes * np.geomspace(1, 1 / condition, size)) @ axes.T
+    model = GaussianModel((matrix + matrix.T) / 2)
+    seen = rng.permutation(size) < visible
+    with patch("mkmc_prob.em.cheaper_by_score", lambda sizes: np.array([by_score])):
+        em = EM(
+            stack_kernels(random_covariance(rng, size)[None], visible=[seen]), WishartPrior(1.0)
+        )
+    statistics = em.e_step(model)
+    v, h = np.flatnonzero(seen), np.flatnonzero(~seen)
+    with mpmath.workdps(50):
+        m, q = (mpmath.matrix(x.tolist()) for x in (model.matrix, em.sources[0].moment))
+        part = {
+            a + b: mpmath.matrix(model.matrix[np.ix_(i, j)].tolist())
+            for a, i in (("v", v), ("h", h))
+            for b, j in (("v", v), ("h", h))
+        }
+        regression = part["vv"] ** -1 * part["vh"]
+        error = mpmath.matrix(statistics.second_moment.tolist())
+        blocks = (
+            (v, v, q),
+            (v, h, q * regression),
+            (h, v, (q * regression).T),
+            (h, h, part["hh"] - part["hv"] * regression + regression.T * q * regression),
+        )
+        for rows, columns, block in blocks:
+            for i, row in enumerate(rows.tolist()):
+                for j, column in enumerate(columns.tolist()):
+                    error[row, column] -= block[i, j]
+        frame = mpmath.cholesky(m) ** -1
+        exact = frame * (mpmath.matrix(statistics.second_moment.tolist()) - error) * frame.T
+        share = mpmath.mnorm(frame * error * frame.T, "f") / mpmath.mnorm(exact, "f")
+    assert share <= 10 * np.finfo(float).eps * condition
 
 
 def test_a_singular_block_is_named():

@@ -35,16 +35,20 @@ kernel.
 
 
 @cache
-def machine() -> str:
-    """Say what the numbers were measured on: no paths, no names of hosts."""
+def processor() -> str:
     from cpuinfo import get_cpu_info  # a part of pytest-benchmark; slow to ask
 
+    return str(get_cpu_info().get("brand_raw", platform.machine()))
+
+
+def machine() -> str:
+    """Say what the numbers are measured on: no paths, no names of hosts."""
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     blas = {f"{p['internal_api']} {p['version']} (threads: {p['num_threads']})" for p in pools}
-    cpu = get_cpu_info().get("brand_raw", platform.machine())
     return (
-        f"{cpu}, {os.cpu_count()} cores; {platform.system()}, Python {platform.python_version()}, "
-        f"NumPy {np.__version__}, SciPy {scipy.__version__}, mkmc_prob {mkmc_prob.__version__}; "
+        f"{processor()}, {os.cpu_count()} cores; {platform.system()}, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"SciPy {scipy.__version__}, mkmc_prob {mkmc_prob.__version__}; "
         f"BLAS: {', '.join(sorted(blas)) or 'unknown'}"
     )
 

@@ -35,7 +35,7 @@ def test_evaluations(strength, missing, full, benchmark, report):
 
     with threadpool_limits(1):
         counts = benchmark.pedantic(counted, rounds=1)
-    report({"strength": f"{strength:g}", "missing": f"{missing}%", **counts})
+        report({"strength": f"{strength:g}", "missing": f"{missing}%", **counts})
 
 
 def count(stack, strength: float, method: str, steps: int) -> str:

@@ -54,15 +54,21 @@ def products(size: int, flops: float) -> Callable[[], int]:
     return call
 
 
-def in_turns(benchmark, rounds: int, calls: dict[str, Callable[[], int]]) -> dict[str, float]:
+def in_turns(
+    benchmark, rounds: int, calls: dict[str, Callable[[], int]], *, settle: bool = False
+) -> dict[str, float]:
     """Time `calls` one after the other, again and again; return medians, in seconds per unit.
 
-    A call returns how many units of work it did. The first of the rounds is not counted.
+    A call returns how many units of work it did. The first of the rounds is not counted. To
+    `settle`, each call is made twice in a turn, of which the second counts: the threads of the
+    library that worked before it still wait for work, and take a core from it.
     """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
 
     def one_round() -> None:
         for name, call in calls.items():
+            if settle:
+                call()
             start = time.perf_counter()
             units = call()
             seconds[name].append((time.perf_counter() - start) / units)
