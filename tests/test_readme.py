@@ -10,7 +10,13 @@ import matplotlib.pyplot as plt
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.S | re.M)
+
+
+def blocks_of(page):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.S | re.M)
+
+
+BLOCKS = blocks_of("README.md")
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
@@ -21,6 +27,12 @@ def test_the_readmes_code_runs(number, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     for comment in re.findall(r"print\(.*#((?: -?\d+\.\d+,?)+)$", BLOCKS[number], re.M):
         assert printed.split()[: len(comment.split())] == comment.replace(",", "").split()
+
+
+def test_the_code_on_reading_the_diagnostics_runs(capsys):
+    whole = "\n".join(blocks_of("docs/diagnostics.md"))  # each goes on from the one before
+    exec(compile(whole, "docs/diagnostics.md", "exec"), {})
+    assert "1 distinct points, 1 known to be maxima" in capsys.readouterr().out
 
 
 def test_the_first_block_is_ten_lines():
