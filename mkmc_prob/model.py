@@ -105,6 +105,10 @@ class GaussianModel:
         self.matrix.flags.writeable = False
         self.objects = objects
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.matrix.flags.writeable = False  # what else is known was computed from it
+
     def __repr__(self) -> str:
         return f"GaussianModel of {len(self.objects)} objects, covariance\n{self._table()}"
 

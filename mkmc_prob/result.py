@@ -5,6 +5,7 @@ in ArviZ's schema, netCDF, and (through `plots`) Matplotlib axes.
 """
 
 import os
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from .errors import MKMCError
+from .errors import IndefiniteKernelError, MKMCError, warn
 from .files import replace_file
+from .identifiability import tied_groups
 from .kernels import visible_objects
 from .labels import as_labels
 from .matrices import labelled
@@ -104,8 +106,40 @@ class MKMCResult:
             f"{self.prior!r}\n"
             f"{how} after {self.n_iter} {self.method} iterations "
             f"({int(self.trace['evaluations'][-1])} evaluations); penalized log-likelihood "
-            f"{first:.4f} -> {self.penalized_log_likelihood:.4f} nats{rest}"
+            f"{first:.4f} -> {self.penalized_log_likelihood:.4f} nats{rest}{self._about_pairs()}"
         )
+
+    def _about_pairs(self) -> str:
+        """Return a line about the pairs of objects that no kernel sees together, if there are."""
+        size = self.observed.sizes["object"]
+        total, never = size * (size - 1) // 2, self._count_of_pairs()
+        if not never:
+            return ""
+        tied = tied_groups(visible_objects(self.observed))
+        alone = total - sum(len(group) * (len(group) - 1) // 2 for group in tied)
+        how = "are identified only through other objects"
+        if alone:
+            how += f", those of {alone} by the prior alone"
+        if alone == never:
+            how = "come from the prior alone"
+        which = "pair of objects is" if never == 1 else "pairs of objects are"
+        return f"\n{never} of {total} {which} never seen together: their entries {how}"
+
+    def _count_of_pairs(self) -> int:
+        """Return how many pairs of objects no kernel sees together."""
+        return int(np.triu(self.never_seen_together().values, 1).sum())
+
+    def pair_counts(self) -> xr.DataArray:
+        """Count in how many kernels each pair of objects is seen; see `diagnostics.pair_counts`."""
+        from . import diagnostics
+
+        return diagnostics.pair_counts(self.observed)
+
+    def never_seen_together(self) -> xr.DataArray:
+        """Return which pairs no kernel sees together; see `diagnostics.never_seen_together`."""
+        from . import diagnostics
+
+        return diagnostics.never_seen_together(self.observed)
 
     def _repr_html_(self) -> str:
         lines = "<br>".join(repr(self).splitlines())
@@ -127,14 +161,23 @@ class MKMCResult:
         Returns
         -------
         pandas.DataFrame
-            ``visible`` and ``missing`` count objects; ``log_likelihood`` is
+            ``visible`` and ``missing`` count objects; ``apart``, how many of the pairs filled
+            in no kernel sees together: identified only through other objects, and missing in every
+            kernel (`never_seen_together` says which); ``log_likelihood`` is
             nu_k E_q[log N(v_k | 0, M_vv)] in nats; ``mahalanobis`` is the expected squared
             Mahalanobis length per object, tr(M_vv^-1 Q_vv) / n_k: 1 where kernel and model agree,
             more where the kernel is larger than the model allows or points elsewhere;
             ``correlation`` is tr(Q_vv M_vv) / (||Q_vv|| ||M_vv||), 1 where they agree up to scale.
             The last two are NaN for a kernel that shows nothing, ``correlation`` for a zero one.
+
+        Warns
+        -----
+        MKMCWarning
+            Where the model matrix of a kernel's objects is too near to singular for
+            ``mahalanobis``, which is then NaN: at strengths like 1e-50, say.
         """
         rows = []
+        apart = self._count_of_pairs()
         for name, there in zip(
             self.observed["kernel"].values.tolist(),
             visible_objects(self.observed).values,
@@ -153,13 +196,22 @@ class MKMCResult:
                 {
                     "visible": n,
                     "missing": int((~there).sum()),
+                    "apart": apart,
                     "log_likelihood": float(self.trace["log_likelihood"].sel(kernel=name)[-1]),
-                    "mahalanobis": self.model.mahalanobis(block) / n if n else np.nan,
+                    "mahalanobis": self._length(name, block) / n if n else np.nan,
                     "correlation": cosine,
                 }
             )
         index = pd.Index(self.observed["kernel"].values, name="kernel")
         return pd.DataFrame(rows, index=index)
+
+    def _length(self, name: Hashable, block: xr.DataArray) -> float:
+        """Return the expected squared Mahalanobis length of a kernel, NaN with a warning."""
+        try:
+            return self.model.mahalanobis(block)
+        except IndefiniteKernelError as error:
+            warn(f"kernel {name!r}: its mahalanobis is left out (NaN). {error}")
+            return np.nan
 
     def plot_trace(self, *, ax: "Axes | None" = None) -> "Axes":
         """Draw the penalized log-likelihood by iteration; see `plots.plot_trace`."""
@@ -178,6 +230,36 @@ class MKMCResult:
         from . import plots
 
         return plots.plot_increments(self.trace, ax=ax)
+
+    def plot_rate(
+        self, information: xr.Dataset | None = None, *, ax: "Axes | None" = None, **options: Any
+    ) -> "Axes":
+        """Draw the rate of EM, beside that of the steps where they were EM's.
+
+        See `plots.plot_rate`. What it draws is computed by `missing_information` with `options`,
+        unless it is given.
+        """
+        from . import plots
+        from .information import missing_information
+
+        if information is None:
+            information = missing_information(self, **options)
+        trace = self.trace if self.method == "em" else None
+        return plots.plot_rate(information, trace=trace, ax=ax)
+
+    def plot_slowest(
+        self, information: xr.Dataset | None = None, *, ax: "Axes | None" = None, **options: Any
+    ) -> "Axes":
+        """Draw which objects take part in EM's slowest direction; see `plots.plot_slowest`.
+
+        What it draws is computed by `missing_information` with `options`, unless it is given.
+        """
+        from . import plots
+        from .information import missing_information
+
+        if information is None:
+            information = missing_information(self, **options)
+        return plots.plot_slowest(information, ax=ax)
 
     def plot_gain_parts(self, *, ax: "Axes | None" = None) -> "Axes":
         """See `plots.plot_gain_parts`."""
@@ -218,16 +300,18 @@ class MKMCResult:
     def to_datatree(self, *, diagnostics: bool = False) -> xr.DataTree:
         """Return everything as an `xarray.DataTree` in ArviZ's schema.
 
-        Groups: ``observed_data`` (the kernels as given), ``constant_data`` (visibility, degrees of
-        freedom, the prior), ``sample_stats`` (the trace) and, of this package's own,
-        ``point_estimate`` (completed kernels, model matrix). With `diagnostics` also
-        ``object_predictive`` (`diagnostics.object_predictive`; these are no log-likelihood terms),
-        ``pair_counts`` and ``kernel_agreement``, by the functions of those names.
+        Groups: ``observed_data`` (the kernels as given), ``constant_data`` (visibility, which pairs
+        of objects are never seen together, degrees of freedom, the prior), ``sample_stats`` (the
+        trace) and, of this package's own, ``point_estimate`` (completed kernels, model matrix).
+        With `diagnostics` also ``object_predictive`` (`diagnostics.object_predictive`; these are no
+        log-likelihood terms), ``pair_counts`` and ``kernel_agreement``, by the functions of those
+        names.
         """
         from . import __version__
 
         constants: dict[str, Any] = {
             "visible": visible_objects(self.observed),
+            "never_seen_together": self.never_seen_together(),
             "degrees_of_freedom": self.degrees_of_freedom,
             "strength": self.prior.strength,
         }

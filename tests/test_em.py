@@ -384,3 +384,4 @@ def test_the_parts_can_be_copied_and_pickled():
     conditional = statistics.model.condition([True, True, False, True])
     for part in (em, statistics, conditional):
         assert repr(pickle.loads(pickle.dumps(copy.deepcopy(part)))) == repr(part)
+    assert not pickle.loads(pickle.dumps(statistics.model)).matrix.flags.writeable

@@ -1,6 +1,7 @@
 """Results: the table, ArviZ's schema, and files without loss."""
 
 import copy
+import dataclasses
 import pickle
 import warnings
 
@@ -14,6 +15,7 @@ from mkmc_prob import (
     EM,
     GaussianModel,
     MKMCError,
+    MKMCWarning,
     WishartPrior,
     datasets,
     diagnostics,
@@ -75,6 +77,90 @@ def test_a_result_says_what_it_is(result):
     html = result._repr_html_()
     assert "<table" in html
     assert "log_likelihood" in html
+
+
+def beyond_double_precision():
+    """A result whose model is singular over what its second kernel shows, as fits at 1e-50 are."""
+    stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 0], [1, 1]])
+    singular = GaussianModel.of(np.ones((2, 2)), np.arange(2))
+    return dataclasses.replace(fit(stack, tol=0, max_iter=1), model=singular)
+
+
+def test_the_summary_of_a_model_beyond_double_precision_says_which_number_is_left_out():
+    result = beyond_double_precision()
+    with pytest.warns(MKMCWarning, match=r"kernel 'Q2': its mahalanobis is left out.*raise the st"):
+        table = result.summary()
+    assert table["mahalanobis"].isna().tolist() == [False, True]
+    assert table.drop(columns="mahalanobis").notna().all(axis=None)
+
+
+@pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
+@pytest.mark.parametrize("strength", [1e-100, 1e-20, 1e100])
+def test_extreme_strengths_have_a_summary(strength):
+    scale = np.eye(3) * min(1.0 / strength, 1e100)
+    result = fit(small_stack(size=6), strength=strength)
+    assert result.summary().notna().all(axis=None)
+    stack = stack_kernels(np.zeros((2, 3, 3)), visible=[[1, 1, 0], [0, 1, 1]])
+    table = fit(stack, prior=WishartPrior(strength, scale)).summary()
+    assert (table["mahalanobis"] == 0).all()
+
+
+# Pairs never seen together
+
+
+def test_pairs_never_seen_together_are_marked():
+    stack = stack_kernels(
+        np.stack([np.eye(5)] * 2), visible=[[1, 1, 1, 0, 0], [1, 0, 0, 1, 1]], objects=list("abcde")
+    )
+    result = fit(stack)
+    never = {frozenset(pair) for pair in ("bd", "be", "cd", "ce")}
+    marked = result.never_seen_together()
+    for one in "abcde":
+        for two in "abcde":
+            found = bool(marked.sel(object=one, object_bis=two))
+            assert found == (frozenset((one, two)) in never)
+            assert (int(result.pair_counts().sel(object=one, object_bis=two)) == 0) == found
+    assert (result.summary()["apart"] == 4).all()
+    assert (
+        "4 of 10 pairs of objects are never seen together: their entries are identified only "
+        "through other objects"
+    ) in repr(result)
+    assert "prior alone" not in repr(result)
+    assert "never seen together" in result._repr_html_()
+
+
+@pytest.mark.filterwarnings("ignore::mkmc_prob.IdentifiabilityWarning")
+def test_pairs_that_no_chain_of_kernels_ties_come_from_the_prior():
+    kernels = np.stack([np.eye(5)] * 3)
+    # d is tied to none, and no kernel shows e: 7 pairs of the 8; a and c are tied through b.
+    result = fit(
+        stack_kernels(kernels, visible=[[1, 1, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0]])
+    )
+    assert "8 of 10 pairs" in repr(result)
+    assert "through other objects, those of 7 by the prior alone" in repr(result)
+    result = fit(stack_kernels(kernels[:1, :2, :2], visible=[[1, 0]]))
+    assert "1 of 1 pair of objects is never seen together: their entries come" in repr(result)
+    assert repr(result).endswith("come from the prior alone")
+
+
+def test_where_all_pairs_are_seen_nothing_is_said():
+    result = fit(stack_kernels(np.stack([np.eye(3)] * 2), visible=[[1, 1, 1], [1, 0, 1]]))
+    assert "together" not in repr(result)
+    assert (result.summary()["apart"] == 0).all()
+    assert not result.never_seen_together().any()
+    assert "together" not in repr(fit(stack_kernels(np.ones((1, 1, 1)))))
+
+
+def test_the_mark_is_in_the_tree_and_in_files(result, tmp_path):
+    marked = result.never_seen_together()
+    assert marked.any()
+    assert result.to_datatree()["constant_data/never_seen_together"].dtype == bool
+    result.save(tmp_path / "result.nc")
+    with xr.open_datatree(tmp_path / "result.nc", engine="h5netcdf") as tree:
+        kept = tree["constant_data/never_seen_together"].load()
+    xr.testing.assert_equal(kept, marked)
+    assert kept.dtype == bool
+    assert load_result(tmp_path / "result.nc").never_seen_together().identical(marked)
 
 
 def same(one, two):

@@ -18,6 +18,7 @@ from mkmc_prob import (
     GaussianModel,
     KernelError,
     MKMCError,
+    MKMCWarning,
     StrengthSelection,
     WishartPrior,
     fit,
@@ -27,6 +28,8 @@ from mkmc_prob import (
 from mkmc_prob.selection import held_out
 
 GRID = [0.1, 1.0, 10.0]
+#: Small problems without structure: which strength is best is not what these tests are about.
+edge_of_the_grid = pytest.mark.filterwarnings("ignore:strengths. the best:mkmc_prob.MKMCWarning")
 
 
 @settings(max_examples=50)
@@ -96,6 +99,7 @@ def test_the_score_is_that_of_a_fit_without_the_held_out_objects():
         assert ours == pytest.approx(whole - without, abs=1e-4)
 
 
+@edge_of_the_grid
 def test_workers_do_not_change_the_result():
     stack = small_stack(size=8)
     one, two = (
@@ -105,28 +109,118 @@ def test_workers_do_not_change_the_result():
     assert one.table.equals(two.table)
 
 
-def test_the_table_and_the_choices():
-    per_fold = np.array([[-1.0, -3.0], [-0.8, -2.8], [-0.9, -2.9], [-9.0, -9.0]])
+def selection_of(per_fold, *, held_out=None, lengths=None, strengths=(0.1, 1.0, 10.0, 100.0)):
+    """A selection with these scores (strength, fold), of one kernel or as many as lengths has."""
+    per_fold = np.asarray(per_fold, dtype=float)
+    folds = per_fold.shape[1]
+    held_out = np.full((folds, 1), 4) if held_out is None else np.asarray(held_out)
+    kernels = held_out.shape[1]
+    lengths = np.ones((len(strengths), folds, kernels)) if lengths is None else lengths
+    # The sum over the kernels is per_fold times what the fold holds out.
+    share = np.tile(held_out.sum(1)[:, None] / kernels, kernels)
     scores = xr.Dataset(
         {
-            "log_density": (("strength", "fold", "kernel"), 4 * per_fold[:, :, None]),
-            "held_out": (("fold", "kernel"), np.full((2, 1), 4)),
-            "mahalanobis": (("strength", "fold", "kernel"), np.ones((4, 2, 1))),
+            "log_density": (("strength", "fold", "kernel"), per_fold[:, :, None] * share),
+            "held_out": (("fold", "kernel"), held_out),
+            "mahalanobis": (("strength", "fold", "kernel"), np.asarray(lengths, dtype=float)),
         },
-        coords={"strength": [0.1, 1.0, 10.0, 100.0]},
+        coords={"strength": list(strengths), "kernel": [f"Q{k + 1}" for k in range(kernels)]},
     )
-    found = StrengthSelection(scores)
+    return StrengthSelection(scores)
+
+
+def test_the_table_and_the_choices():
+    found = selection_of([[-1.0, -3.0], [-0.8, -2.8], [-0.9, -2.9], [-9.0, -9.0]])
     expected = pd.DataFrame(
         {
             "score": [-2.0, -1.8, -1.9, -9.0],
             "standard_error": [1.0, 1.0, 1.0, 0.0],
+            "behind": [0.2, 0.0, 0.1, 7.2],
+            "behind_error": [0.0, 0.0, 0.0, 1.0],
             "mahalanobis": 1.0,
+            "mahalanobis_error": 0.0,
         },
         index=pd.Index([0.1, 1.0, 10.0, 100.0], name="strength"),
     )
     pd.testing.assert_frame_equal(found.table, expected)
     assert (found.best, found.one_standard_error) == (1.0, 10.0)
     assert "best 1, by one standard error 10" in repr(found)
+    # Every fold says the same of the differences, however much the folds differ: no noise.
+    assert found.within_noise == []
+    assert not found.at_the_edge
+    assert "noise" not in repr(found)
+    assert "strengths:" not in repr(found)
+    assert max(map(len, repr(found).splitlines())) <= 80
+
+
+def test_candidates_within_noise_are_named():
+    """Differences from the best, fold by fold: 0.1 +- 0.3, none, 0.5 +- 0.4 and 0.5 +- 0.25."""
+    best = np.array([-1.0, -2.0])
+    behind = np.array([[0.4, -0.2], [0.0, 0.0], [0.9, 0.1], [0.25, 0.75]])
+    found = selection_of(best - behind)
+    np.testing.assert_allclose(found.table["behind"], [0.1, 0.0, 0.5, 0.5])
+    np.testing.assert_allclose(found.table["behind_error"], [0.3, 0.0, 0.4, 0.25], atol=1e-12)
+    assert found.within_noise == [0.1]
+    assert "within noise of the best" in repr(found)
+    assert "difference): 0.1\n" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("best", "end", "other"), [(0, "smallest", "smaller"), (3, "largest", "la")]
+)
+def test_the_best_at_the_edge_of_the_grid_is_said(best, end, other):
+    per_fold = np.full((4, 2), -3.0)
+    per_fold[best] = -1.0
+    found = selection_of(per_fold)
+    assert found.at_the_edge
+    assert f"is the {end} tried" in repr(found)
+    assert f"Add {other}" in repr(found)
+
+
+def test_the_best_at_the_edge_is_warned_of():
+    stack = small_stack(size=9)
+    for strengths in ([100.0, 1000.0], [1e-3, 1e-2]):
+        with pytest.warns(MKMCWarning, match=r"strengths: the best, 1?0\.?01?0?, is the"):
+            found = select_strength(stack, strengths=strengths, folds=3)
+        assert found.at_the_edge
+    assert not select_strength(stack, strengths=[0.5], folds=3).at_the_edge  # nothing to choose
+
+
+def test_calibration_by_kernel():
+    held_out = [[2, 1], [4, 0], [2, 3]]
+    one = [[[1.0, 2.0], [0.5, np.nan], [1.5, 4.0]]]
+    found = selection_of(-np.ones((1, 3)), held_out=held_out, lengths=one, strengths=[0.5])
+    table = found.calibration
+    assert table.index.tolist() == [(0.5, "Q1"), (0.5, "Q2")]
+    row = table.loc[(0.5, "Q1")]
+    assert row["held_out"] == 8
+    assert row["mahalanobis"] == pytest.approx((2 * 1.0 + 4 * 0.5 + 2 * 1.5) / 8)
+    assert row["standard_error"] == pytest.approx(0.5 / np.sqrt(3))
+    row = table.loc[(0.5, "Q2")]
+    assert row["mahalanobis"] == pytest.approx((2.0 + 3 * 4.0) / 4)
+    assert row["standard_error"] == pytest.approx(np.sqrt(2.0) / np.sqrt(2))
+    overall = found.table.loc[0.5]
+    # By fold: (2 + 2) / 3, 0.5, (3 + 12) / 5.
+    per_fold = np.array([4 / 3, 0.5, 3.0])
+    assert overall["mahalanobis"] == pytest.approx((4 + 2 + 15) / 12)
+    assert overall["mahalanobis_error"] == pytest.approx(per_fold.std(ddof=1) / np.sqrt(3))
+
+
+def test_calibration_tells_a_kernel_of_a_larger_scale():
+    """Four kernels drawn from one covariance, of which one was then made twice as large."""
+    rng = np.random.default_rng(3)
+    factor = np.linalg.cholesky(random_covariance(rng, 12))
+    features = factor @ rng.standard_normal((4, 12, 400))
+    kernels = features @ features.transpose(0, 2, 1) / 400
+    kernels[2] *= 2.0
+    found = select_strength(stack_kernels(kernels), strengths=[1e-3])
+    by_kernel = found.calibration.loc[1e-3, "mahalanobis"]
+    assert by_kernel.idxmax() == "Q3"
+    # Held out, it is twice what the others say, they are 3/4 of what the four say: about that.
+    assert by_kernel["Q3"] > 1.5
+    assert (by_kernel.drop("Q3") < 1.0).all()
+    # The table lies between: kernels on both sides cancel.
+    assert by_kernel.drop("Q3").max() < found.table["mahalanobis"].item() < by_kernel["Q3"]
 
 
 def test_kernels_drawn_from_a_model_are_calibrated():
@@ -142,6 +236,7 @@ def test_kernels_drawn_from_a_model_are_calibrated():
     assert found.table.loc[10.0, "score"] < found.table["score"].max()
 
 
+@edge_of_the_grid
 def test_a_prior_with_a_scale_goes_with_every_strength():
     stack = small_stack(size=6)
     scale = np.diag(np.arange(1.0, 7.0))
@@ -179,6 +274,7 @@ def test_without_joblib_it_says_how_to_get_it(monkeypatch):
         select_strength(small_stack(), strengths=GRID, workers=2)
 
 
+@edge_of_the_grid
 def test_fits_that_end_early_are_counted():
     with pytest.warns(ConvergenceWarning, match="6 of 6 fits"):
         select_strength(small_stack(), strengths=GRID, folds=2, max_iter=2)

@@ -2,6 +2,7 @@
 
 from .diagnostics import plot_agreement, plot_calibration, plot_disagreement, plot_strength
 from .kernels import MISSING, plot_kernels, plot_pair_counts, plot_pattern, plot_spectra
+from .rate import plot_rate, plot_slowest
 from .trace import plot_gain_parts, plot_increments, plot_trace
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "plot_kernels",
     "plot_pair_counts",
     "plot_pattern",
+    "plot_rate",
+    "plot_slowest",
     "plot_spectra",
     "plot_strength",
     "plot_trace",

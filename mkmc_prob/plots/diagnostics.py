@@ -3,13 +3,15 @@
 Enters: a result or a selection. Leaves: the Matplotlib axes drawn on.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
-from ..diagnostics import disagreement, kernel_agreement
-from ..errors import LabelError
-from .axes import axes_or_new
+from ..checks import real_number
+from ..diagnostics import as_result, disagreement, kernel_agreement
+from ..errors import LabelError, MKMCError
+from .axes import COLOURS, MARKERS, axes_or_new, legend, name_ticks, plain_log
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.axes import Axes
@@ -17,12 +19,21 @@ if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from ..result import MKMCResult
     from ..selection import StrengthSelection
 
+#: The colours of `plot_disagreement` end at a factor of 4 (two standard deviations) to 64 (eight):
+#: less is no disagreement, and one object beyond does not make the others pale.
+LEAST_FACTOR, LARGEST_FACTOR = 4.0, 64.0
+#: How many standard errors below the best score `plot_strength` shows.
+SHOWN_ERRORS = 10.0
+
 
 def plot_disagreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
-    """Draw how much each kernel disagrees with the model about each object; missing in grey.
+    """Draw how much each kernel disagrees with the model about each object; missing hatched.
 
     The expected squared residual of the object given the kernel's others over its conditional
-    variance (`diagnostics.disagreement`), on a log scale about 1, where the two agree.
+    variance (`diagnostics.disagreement`), on a log scale about 1, where the two agree. The largest
+    residual sets the scale, within a factor of 4 to 64. The smallest does not: a residual near zero
+    is no finding (where a kernel is singular, or the only one to show the object, residuals come as
+    near to zero as rounding lets them). What lies beyond has the last colour.
 
     Parameters
     ----------
@@ -45,22 +56,34 @@ def plot_disagreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axe
     """
     import matplotlib as mpl
 
+    result = as_result(result)
     ax = axes_or_new(ax)
     kernels = result.observed["kernel"].values.tolist()
     objects = result.observed["object"].values.tolist()
     table = disagreement(result).pivot(index="kernel", columns="object", values="squared_residual")
     table = table.reindex(index=kernels, columns=objects)
     values = table.to_numpy(dtype=float)
-    logs = np.log2(np.where(values > 0, values, np.nan))
-    largest = max(1.0, float(np.nanmax(np.abs(logs), initial=0.0)))
-    colours = mpl.colormaps["PuOr_r"].with_extremes(bad="0.75")
+    largest = np.clip(np.nanmax(values, initial=0.0), LEAST_FACTOR, LARGEST_FACTOR)
+    drawn = np.log2(np.maximum(values, np.finfo(float).tiny))  # zero lies below the scale
+    scale = float(np.log2(largest))
+    # From light to dark, so that it reads in grey as well; what is missing is hatched.
+    colours = mpl.colormaps["YlOrBr"].with_extremes(bad=(0.0, 0.0, 0.0, 0.0))
+    ax.patch.set(facecolor="0.92", edgecolor="0.6", hatch="/////", linewidth=0)
     image = ax.imshow(
-        logs, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest"
+        drawn, cmap=colours, vmin=-scale, vmax=scale, aspect="auto", interpolation="nearest"
     )
-    ax.figure.colorbar(image, ax=ax, label="log2 of the squared residual over its expectation")
-    ax.set_yticks(range(len(kernels)), [str(k) for k in kernels])
+    beyond = np.nanmin(drawn, initial=0.0) < -scale, np.nanmax(drawn, initial=0.0) > scale
+    bar = ax.figure.colorbar(
+        image,
+        ax=ax,
+        label="squared residual / expectation",
+        extend={(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[beyond],
+    )
+    powers = range(-int(scale), int(scale) + 1)
+    bar.set_ticks(powers, labels=[f"1/{2**-p}" if p < 0 else f"{2**p}" for p in powers])
+    name_ticks(ax, kernels, axis="y")
     ax.set_xticks([])
-    ax.set_xlabel("object")
+    ax.set_xlabel(f"object ({len(objects)}); hatched: missing")
     ax.set_ylabel("kernel")
     return ax
 
@@ -69,7 +92,7 @@ def plot_agreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
     """Draw the kernels by scale and direction against the model: those unlike the others stand out.
 
     Across: tr(M_vv^-1 Q_vv) / n_k, 1 where the scales agree. Up: the correlation with M_vv. The
-    area of a point is its effective rank as a share of its objects.
+    area of a point grows with its effective rank as a share of its objects.
 
     Parameters
     ----------
@@ -89,18 +112,30 @@ def plot_agreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
     >>> plots.plot_agreement(fit(stack_kernels(np.stack([np.eye(3)] * 2)))).get_ylabel()
     'correlation with the model'
     """
-    ax = axes_or_new(ax)
-    table = kernel_agreement(result)
+    from matplotlib.lines import Line2D
+
+    table = kernel_agreement(as_result(result))
+    given, ax = ax, axes_or_new(ax)
     visible = result.summary()["visible"]
     table = table.assign(area=20.0 + 180.0 * (table["effective_rank"] / visible))
     table = table[["mahalanobis", "correlation", "area"]].dropna()
-    ax.scatter(table["mahalanobis"], table["correlation"], s=table["area"], alpha=0.7)
-    for name, row in table.iterrows():
-        where = (row["mahalanobis"], row["correlation"])
-        ax.annotate(str(name), where, xytext=(6, 4), textcoords="offset points")
+    entries = []
+    for i, (name, row) in enumerate(table.iterrows()):
+        look: dict[str, Any] = {
+            "color": COLOURS[i % len(COLOURS)],
+            "marker": MARKERS[i % len(MARKERS)],
+        }
+        ax.scatter(
+            row["mahalanobis"], row["correlation"], s=row["area"], alpha=0.8, linewidth=0, **look
+        )
+        # In the legend all have one size: areas there would be read as a rank.
+        entries.append((str(name), Line2D([], [], linestyle="", alpha=0.8, **look)))
+    if entries:
+        legend(ax, entries, beside=given is None, title="kernel")
     ax.axvline(1.0, color="0.6", linewidth=1, zorder=0)
     if (table["mahalanobis"] > 0).any():
-        ax.set_xscale("log", base=2)
+        ax.set_xscale("log")
+        plain_log(ax.xaxis)
     ax.set_xlabel("scale: expected squared Mahalanobis length per object")
     ax.set_ylabel("correlation with the model")
     return ax
@@ -108,6 +143,9 @@ def plot_agreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
 
 def plot_strength(selection: "StrengthSelection", *, ax: "Axes | None" = None) -> "Axes":
     """Draw the held-out score by strength with its standard errors; mark the two choices.
+
+    The view ends ten standard errors below the best score, or at the third best where that is
+    lower; strengths below it are arrows at its lower edge with their scores beside them.
 
     Parameters
     ----------
@@ -124,16 +162,34 @@ def plot_strength(selection: "StrengthSelection", *, ax: "Axes | None" = None) -
     --------
     >>> from mkmc_prob import datasets, plots, remove_objects, select_strength
     >>> kernels, _ = datasets.make_fusion_problem(30, 3)
-    >>> found = select_strength(remove_objects(kernels, 0.3, seed=0), strengths=[0.1, 1.0])
+    >>> found = select_strength(remove_objects(kernels, 0.3, seed=0), strengths=[0.1, 1.0, 10.0])
     >>> plots.plot_strength(found).get_xlabel()
     'strength'
     """
+    table = as_selection(selection).table
     ax = axes_or_new(ax)
-    table = selection.table
-    ax.errorbar(table.index, table["score"], yerr=table["standard_error"], fmt="o-", capsize=3)
-    ax.axvline(selection.best, color="C1", linestyle="-", label=f"best: {selection.best:g}")
-    one = selection.one_standard_error
-    ax.axvline(one, color="C2", linestyle="--", label=f"one standard error: {one:g}")
+    score, error = table["score"], table["standard_error"].fillna(0.0)
+    ax.errorbar(table.index, score, yerr=error, fmt="o-", capsize=3, color=COLOURS[0])
+    bottom = _lowest_shown(table)
+    top = float((score + error)[score >= bottom].max())
+    margin = 0.06 * (top - bottom)
+    below = score[score < bottom]
+    if len(below):
+        ax.set_ylim(bottom - 2 * margin, top + margin)
+        ax.plot(below.index, np.full(len(below), bottom - margin), "v", color=COLOURS[5])
+        for strength, value in below.items():
+            ax.annotate(
+                f"{value:.3g}",
+                (float(str(strength)), bottom - margin),
+                xytext=(0, 6),
+                textcoords="offset points",
+                ha="center",
+                fontsize="small",
+            )
+    best, one = selection.best, selection.one_standard_error
+    ax.axvline(best, color="black", linewidth=1, label=f"best: {best:g}", zorder=0)
+    label = f"one standard error: {one:g}"
+    ax.axvline(one, color=COLOURS[5], linestyle="--", linewidth=2, label=label, zorder=1)
     ax.set_xscale("log")
     ax.set_xlabel("strength")
     ax.set_ylabel("held-out log density (nats per object)")
@@ -147,6 +203,7 @@ def plot_calibration(
     """Draw the squared residuals of held-out objects, kernel by kernel, against their expectation.
 
     Boxes about 1 are a calibrated kernel; above it the model is too sure, below too modest.
+    `StrengthSelection.calibration` has numbers, with standard errors.
 
     Parameters
     ----------
@@ -165,22 +222,45 @@ def plot_calibration(
     --------
     >>> from mkmc_prob import datasets, plots, remove_objects, select_strength
     >>> kernels, _ = datasets.make_fusion_problem(30, 3)
-    >>> found = select_strength(remove_objects(kernels, 0.3, seed=0), strengths=[0.1, 1.0])
+    >>> found = select_strength(remove_objects(kernels, 0.3, seed=0), strengths=[0.1, 1.0, 10.0])
     >>> plots.plot_calibration(found).get_yscale()
     'log'
     """
-    ax = axes_or_new(ax)
-    at = selection.best if strength is None else strength
+    selection = as_selection(selection)
+    at = selection.best if strength is None else real_number(strength)
     known = selection.scores["strength"].values.tolist()
     if at not in known:
-        raise LabelError(f"strength: {at!r} was not tried. Choose one of {known}.")
+        raise LabelError(f"strength: {strength!r} was not tried. Choose one of {known}.")
     residuals = selection.scores["squared_residual"].sel(strength=at)
-    names = [str(name) for name in residuals["kernel"].values]
-    boxes = [own[own > 0] for own in residuals.values]
-    ax.boxplot(boxes, tick_labels=names)
+    ax = axes_or_new(ax)
+    boxes = [own[own > 0] for own in residuals.transpose("kernel", "object").values]
+    ax.boxplot(boxes)
+    name_ticks(ax, residuals["kernel"].values, axis="x", first=1)
     ax.axhline(1.0, color="0.6", linewidth=1, zorder=0)
-    ax.set_yscale("log")
+    if any(len(box) for box in boxes):
+        ax.set_yscale("log")
+        plain_log(ax.yaxis)
     ax.set_xlabel("kernel")
     ax.set_ylabel("held-out squared residual / expectation")
     ax.set_title(f"strength {at:g}")
     return ax
+
+
+def as_selection(given: Any) -> "StrengthSelection":
+    """Return `given` if it is what `select_strength` returns; raise MKMCError otherwise."""
+    from ..selection import StrengthSelection
+
+    if not isinstance(given, StrengthSelection):
+        raise MKMCError(
+            f"selection: {type(given).__name__} found; pass the StrengthSelection that "
+            "select_strength(stack) returns."
+        )
+    return given
+
+
+def _lowest_shown(table: pd.DataFrame) -> float:
+    """Return the lowest score that `plot_strength` shows."""
+    score, error = table["score"], table["standard_error"].fillna(0.0)
+    best = int(np.argmax(score))
+    third = float(score.nlargest(3).iloc[-1])
+    return min(third, float(score.iloc[best] - SHOWN_ERRORS * error.iloc[best]))

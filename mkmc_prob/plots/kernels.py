@@ -10,19 +10,25 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..diagnostics import pair_counts
-from ..errors import LabelError
+from ..diagnostics import as_result, never_seen_together, pair_counts
+from ..errors import LabelError, MKMCError
 from ..kernels import check_labels, visible_objects
 from ..labels import Labels, as_labels, name_some
-from .axes import axes_or_new
+from .axes import COLOURS, STYLES, axes_or_new, check_axes, legend, name_ticks
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
 
     from ..result import MKMCResult
 
 #: Missing rows and columns: a grey that the colour map does not have.
 MISSING = "0.75"
+#: Up to this many objects pairs never seen together get dots, beyond it a white veil: there a dot
+#: would be smaller than what is printed.
+DOTTED = 40
+#: How much of a veiled colour is white: the hue and the order of the colours remain.
+VEIL = 0.5
 
 
 def plot_kernels(
@@ -31,13 +37,17 @@ def plot_kernels(
     *,
     kernels: Iterable[Hashable] | None = None,
     objects: Iterable[Hashable] | None = None,
+    mark: bool = True,
     axes: NDArray[Any] | None = None,
     cmap: str = "viridis",
 ) -> NDArray[Any]:
     """Draw kernels as heat maps, missing rows and columns in grey; a row above, a row below.
 
     The two pictures of a kernel share one colour scale, that of its visible entries (their 1st to
-    99th percentile), so that what was filled in can be judged against what was seen.
+    99th percentile), so that what was filled in can be judged against what was seen. Pairs of
+    objects that no kernel of `before` sees together are marked in the completed ones (white dots; a
+    white veil where there are more than 40 objects): their entries are identified only through
+    other objects.
 
     Parameters
     ----------
@@ -49,6 +59,8 @@ def plot_kernels(
         Names of the kernels to draw; all if left out.
     objects
         Labels of the objects to draw, in their order (sorted by class, say); all if left out.
+    mark
+        Whether to mark those pairs.
     axes
         Axes to draw on, shape (rows, kernels); new ones if left out.
     cmap
@@ -73,7 +85,7 @@ def plot_kernels(
     known, labels = check_labels(before)
     if after is not None:
         for now, then, what in zip(
-            check_labels(after), (known, labels), ("kernels", "objects"), strict=True
+            check_labels(after, what="after"), (known, labels), ("kernels", "objects"), strict=True
         ):
             if set(now.tolist()) != set(then.tolist()):
                 raise LabelError(
@@ -84,12 +96,19 @@ def plot_kernels(
     if not names or not order:
         raise LabelError("kernels, objects: there is nothing to draw. Name at least one of each.")
     shape = (len(stacks), len(names))
+    if cmap not in mpl.colormaps:
+        raise MKMCError(f"cmap: Matplotlib has no colour map {cmap!r}. Pass 'viridis', say.")
+    never = np.zeros((0, 0), dtype=bool)
+    if mark and after is not None:
+        never = never_seen_together(before).sel(object=order, object_bis=order).values
     if axes is None:
-        size = (2.2 * shape[1] + 0.4, 2.3 * shape[0] + 0.2)
+        size = (2.2 * shape[1] + 0.4, 2.3 * shape[0] + 0.2 + 0.5 * bool(never.any()))
         _, axes = plt.subplots(*shape, figsize=size, layout="constrained", squeeze=False)
     axes = np.asarray(axes, dtype=object)
     if axes.shape != shape:
         raise LabelError(f"axes: shape {axes.shape} found, {shape} (rows, kernels) expected.")
+    for ax in axes.flat:
+        check_axes(ax, "axes")
     colours = mpl.colormaps[cmap].with_extremes(bad=MISSING)
     for column, name in enumerate(names):
         seen = before.sel(kernel=name, object=order, object_bis=order).values
@@ -102,6 +121,8 @@ def plot_kernels(
             image = ax.imshow(matrix, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
             ax.set_xticks([])
             ax.set_yticks([])
+        if never.any():
+            _mark(axes[1, column], never, colours, explain=column == 0)
         axes[0, column].set_title(str(name), parse_math=False)
         ax.figure.colorbar(image, ax=list(axes[:, column]), shrink=0.7, location="bottom")
     for row, word in enumerate(["before", "completed"][: len(stacks)]):
@@ -131,10 +152,10 @@ def plot_pattern(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes":
     >>> plots.plot_pattern(stack).get_xlabel()
     'object (3)'
     """
-    ax = axes_or_new(ax)
     seen = visible_objects(stack)
+    ax = axes_or_new(ax)
     ax.imshow(seen, cmap="Greys", vmin=-0.5, vmax=1.5, aspect="auto", interpolation="nearest")
-    ax.set_yticks(range(seen.sizes["kernel"]), [str(k) for k in seen["kernel"].values])
+    name_ticks(ax, seen["kernel"].values, axis="y")
     ax.set_xticks([])
     ax.set_xlabel(f"object ({seen.sizes['object']})")
     ax.set_ylabel("kernel")
@@ -167,8 +188,8 @@ def plot_pair_counts(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes"
     """
     import matplotlib as mpl
 
-    ax = axes_or_new(ax)
     counts = pair_counts(stack).values
+    ax = axes_or_new(ax)
     most = max(int(counts.max()), 1)
     steps = mpl.colormaps["viridis"].resampled(most).with_extremes(bad=MISSING)
     drawn = np.ma.masked_equal(counts, 0)
@@ -205,20 +226,67 @@ def plot_spectra(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
     >>> plots.plot_spectra(fit(stack_kernels(np.eye(3)[None]))).get_yscale()
     'log'
     """
+    result = as_result(result)
     ax = axes_or_new(ax)
     names = result.completed["kernel"].values.tolist()
     rank = np.arange(1, result.completed.sizes["object"] + 1)
-    for name, values in zip(names, np.linalg.eigvalsh(result.completed.values), strict=True):
+    entries = []
+    spectra = np.linalg.eigvalsh(result.completed.values)
+    for i, (name, values) in enumerate(zip(names, spectra, strict=True)):
         # Zero but for rounding is zero: nothing to draw on a log scale.
         zero = len(rank) * np.finfo(np.float64).eps * np.abs(values).max()
-        ax.plot(rank, np.where(values > zero, values, np.nan)[::-1], label=str(name))
+        (line,) = ax.plot(
+            rank,
+            np.where(values > zero, values, np.nan)[::-1],
+            color=COLOURS[i % len(COLOURS)],
+            linestyle=STYLES[i % len(STYLES)],
+        )
+        entries.append((str(name), line))
     model = np.linalg.eigvalsh(result.model.matrix)[::-1]
-    ax.plot(rank, model, color="black", linewidth=2, label="model")
+    entries.append(("model", ax.plot(rank, model, color="black", linewidth=2)[0]))
     ax.set_yscale("log")
     ax.set_xlabel("rank")
     ax.set_ylabel("eigenvalue")
-    ax.legend()
+    legend(ax, entries)
     return ax
+
+
+def _mark(ax: "Axes", never: NDArray[np.bool_], colours: "Colormap", *, explain: bool) -> None:
+    """Mark the pairs never seen together in a heat map; one artist, however many there are."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    size, words = len(never), "never seen\ntogether"
+    key: Line2D | Patch
+    if size <= DOTTED:
+        limits = ax.get_xlim(), ax.get_ylim()
+        points = 72.0 * ax.get_window_extent().width / ax.figure.dpi / size
+        # White with a dark rim: seen on the dark and on the light colours of any map.
+        look: dict[str, Any] = {
+            "markersize": float(np.clip(0.35 * points, 2.0, 6.0)),
+            "markeredgewidth": 0.5,
+            "markerfacecolor": "white",
+            "markeredgecolor": "black",
+        }
+        rows, columns = np.nonzero(never)
+        ax.plot(columns, rows, "o", **look)
+        ax.set(xlim=limits[0], ylim=limits[1])
+        key = Line2D([], [], linestyle="", marker="o", **look)
+    else:
+        veil = np.ones((size, size, 4))
+        veil[..., 3] = VEIL * never
+        ax.imshow(veil, interpolation="nearest")
+        words = "paler: never\nseen together"
+        red, green, blue = ((1.0 - VEIL) * part + VEIL for part in colours(0.5)[:3])
+        key = Patch(facecolor=(red, green, blue), edgecolor="0.4")
+    if explain:
+        # Two lines and no wider than the picture: what is wider would push its neighbour away.
+        place: dict[str, Any] = {
+            "loc": "upper left",
+            "bbox_to_anchor": (0.0, 0.0),
+            "borderpad": 0.2,
+        }
+        legend(ax, [(words, key)], frameon=False, handlelength=1.2, **place)
 
 
 def _chosen(wanted: Iterable[Hashable] | None, known: Labels, what: str) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from ..diagnostics import as_trace
 from .axes import axes_or_new
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
@@ -38,6 +39,7 @@ def plot_trace(trace: xr.Dataset, *, ax: "Axes | None" = None, **options: Any) -
     >>> plots.plot_trace(result.trace).get_ylabel()
     'penalized log-likelihood (nats)'
     """
+    trace = as_trace(trace, "penalized_log_likelihood")
     ax = axes_or_new(ax)
     level = trace["penalized_log_likelihood"]
     few = level.sizes["iteration"] <= 50
@@ -72,6 +74,7 @@ def plot_increments(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     >>> plots.plot_increments(result.trace).get_ylabel()
     'nats'
     """
+    trace = as_trace(trace, "penalized_log_likelihood", "rounding_bound", "gain_to_come")
     ax = axes_or_new(ax)
     steps = trace["iteration"].values
     gains = np.diff(trace["penalized_log_likelihood"].values)
@@ -93,11 +96,12 @@ def plot_increments(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
 def plot_gain_parts(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     """Draw the two parts of the gain of each EM step, neither of which can be negative.
 
+    Steps of other methods have no parts, and where there are some the title says so.
+
     Parameters
     ----------
     trace
-        ``result.trace`` of a fit by ``method="em"`` (of another method's only the first and the
-        last step are EM's, and only they have parts).
+        ``result.trace``, best of a fit by ``method="em"``: with another method few steps are EM's.
     ax
         Where to draw; new axes if left out.
 
@@ -113,18 +117,29 @@ def plot_gain_parts(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     >>> len(plots.plot_gain_parts(fit(stack, method="em").trace).lines)
     2
     """
+    trace = as_trace(trace, "gain_q_function", "gain_divergence")
     ax = axes_or_new(ax)
     labels = {
         "gain_q_function": "rise of the Q-function",
         "gain_divergence": "Kullback-Leibler divergence of the hidden",
     }
-    for (name, label), marker in zip(labels.items(), "os", strict=True):
+    for (name, label), style in zip(labels.items(), ("o-", "s--"), strict=True):
         part = trace[name].values
-        ax.plot(
-            trace["iteration"], np.where(part > 0, part, np.nan), marker=marker, ms=3, label=label
-        )
-    ax.set_yscale("log")
+        ax.plot(trace["iteration"], np.where(part > 0, part, np.nan), style, ms=3, label=label)
+    drawn = any(np.isfinite(line.get_ydata()).any() for line in ax.lines)
+    steps = trace.sizes["iteration"] - 1
+    by_em = int(np.isfinite(trace["gain_q_function"].values[1:]).sum())
+    if by_em < steps:
+        title = f"only EM steps have these parts: {by_em} of {steps} steps"
+        ax.set_title(title, fontsize="medium")
+    if not drawn:
+        what = "no step has a part to draw" if by_em else 'no step was an EM step:\nuse method="em"'
+        ax.text(0.5, 0.5, what, transform=ax.transAxes, ha="center", va="center")
+        ax.set_yticks([])
+    else:
+        ax.set_yscale("log")
+        ax.legend()
+    ax.set_xlim(trace["iteration"].values.min() - 0.5, trace["iteration"].values.max() + 0.5)
     ax.set_xlabel("iteration")
     ax.set_ylabel("part of the gain (nats)")
-    ax.legend()
     return ax
