@@ -8,7 +8,7 @@ same computation step by step.
 from . import datasets, diagnostics, io, plots
 from .baselines import mean_impute, zero_impute
 from .conditional import ConditionalGaussian
-from .em import EM, ExpectedStatistics
+from .em import EM
 from .errors import (
     ConvergenceWarning,
     IdentifiabilityWarning,
@@ -19,6 +19,7 @@ from .errors import (
     MKMCWarning,
     MonotonicityError,
 )
+from .expected import ExpectedStatistics
 from .fit import fit
 from .information import missing_information
 from .kernels import stack_kernels, visible_objects
@@ -29,7 +30,8 @@ from .model import GaussianModel
 from .preprocessing import center, describe, normalize, repair_spectrum
 from .prior import WishartPrior
 from .result import MKMCResult, load_result
-from .selection import StrengthSelection, select_strength
+from .selection import select_strength
+from .strengths import StrengthSelection
 
 __version__ = "0.1.0"
 

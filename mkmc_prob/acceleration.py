@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from .em import EM, ExpectedStatistics
+from .em import EM
 from .errors import IndefiniteKernelError
+from .expected import ExpectedStatistics
 from .linalg import Matrix
 from .model import GaussianModel
 from .steps import EMSteps, Position

@@ -8,7 +8,7 @@ import os
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,17 +21,16 @@ from .kernels import visible_objects
 from .labels import as_labels
 from .matrices import labelled
 from .model import GaussianModel
+from .pairs import never_seen_together, pair_counts
+from .pictures import Pictures
 from .prior import WishartPrior
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: The version of the layout that `to_datatree` writes.
 LAYOUT = 1
 
 
 @dataclass(frozen=True, eq=False)
-class MKMCResult:
+class MKMCResult(Pictures):
     """The result of `fit`.
 
     Attributes
@@ -131,15 +130,11 @@ class MKMCResult:
 
     def pair_counts(self) -> xr.DataArray:
         """Count in how many kernels each pair of objects is seen; see `diagnostics.pair_counts`."""
-        from . import diagnostics
-
-        return diagnostics.pair_counts(self.observed)
+        return pair_counts(self.observed)
 
     def never_seen_together(self) -> xr.DataArray:
         """Return which pairs no kernel sees together; see `diagnostics.never_seen_together`."""
-        from . import diagnostics
-
-        return diagnostics.never_seen_together(self.observed)
+        return never_seen_together(self.observed)
 
     def _repr_html_(self) -> str:
         lines = "<br>".join(repr(self).splitlines())
@@ -212,90 +207,6 @@ class MKMCResult:
         except IndefiniteKernelError as error:
             warn(f"kernel {name!r}: its mahalanobis is left out (NaN). {error}")
             return np.nan
-
-    def plot_trace(self, *, ax: "Axes | None" = None) -> "Axes":
-        """Draw the penalized log-likelihood by iteration; see `plots.plot_trace`."""
-        from . import plots
-
-        return plots.plot_trace(self.trace, ax=ax)
-
-    def plot_kernels(self, **options: Any) -> Any:
-        """Draw the kernels before and after completion; see `plots.plot_kernels`."""
-        from . import plots
-
-        return plots.plot_kernels(self.observed, self.completed, **options)
-
-    def plot_increments(self, *, ax: "Axes | None" = None) -> "Axes":
-        """See `plots.plot_increments`."""
-        from . import plots
-
-        return plots.plot_increments(self.trace, ax=ax)
-
-    def plot_rate(
-        self, information: xr.Dataset | None = None, *, ax: "Axes | None" = None, **options: Any
-    ) -> "Axes":
-        """Draw the rate of EM, beside that of the steps where they were EM's.
-
-        See `plots.plot_rate`. What it draws is computed by `missing_information` with `options`,
-        unless it is given.
-        """
-        from . import plots
-        from .information import missing_information
-
-        if information is None:
-            information = missing_information(self, **options)
-        trace = self.trace if self.method == "em" else None
-        return plots.plot_rate(information, trace=trace, ax=ax)
-
-    def plot_slowest(
-        self, information: xr.Dataset | None = None, *, ax: "Axes | None" = None, **options: Any
-    ) -> "Axes":
-        """Draw which objects take part in EM's slowest direction; see `plots.plot_slowest`.
-
-        What it draws is computed by `missing_information` with `options`, unless it is given.
-        """
-        from . import plots
-        from .information import missing_information
-
-        if information is None:
-            information = missing_information(self, **options)
-        return plots.plot_slowest(information, ax=ax)
-
-    def plot_gain_parts(self, *, ax: "Axes | None" = None) -> "Axes":
-        """See `plots.plot_gain_parts`."""
-        from . import plots
-
-        return plots.plot_gain_parts(self.trace, ax=ax)
-
-    def plot_pattern(self, *, ax: "Axes | None" = None) -> "Axes":
-        """See `plots.plot_pattern`."""
-        from . import plots
-
-        return plots.plot_pattern(self.observed, ax=ax)
-
-    def plot_pair_counts(self, *, ax: "Axes | None" = None) -> "Axes":
-        """See `plots.plot_pair_counts`."""
-        from . import plots
-
-        return plots.plot_pair_counts(self.observed, ax=ax)
-
-    def plot_spectra(self, *, ax: "Axes | None" = None) -> "Axes":
-        """See `plots.plot_spectra`."""
-        from . import plots
-
-        return plots.plot_spectra(self, ax=ax)
-
-    def plot_disagreement(self, *, ax: "Axes | None" = None) -> "Axes":
-        """See `plots.plot_disagreement`."""
-        from . import plots
-
-        return plots.plot_disagreement(self, ax=ax)
-
-    def plot_agreement(self, *, ax: "Axes | None" = None) -> "Axes":
-        """See `plots.plot_agreement`."""
-        from . import plots
-
-        return plots.plot_agreement(self, ax=ax)
 
     def to_datatree(self, *, diagnostics: bool = False) -> xr.DataTree:
         """Return everything as an `xarray.DataTree` in ArviZ's schema.

@@ -8,7 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from .em import EM, ExpectedStatistics
+from .em import EM
+from .expected import ExpectedStatistics
 from .model import GaussianModel
 from .stopping import estimated_gain
 

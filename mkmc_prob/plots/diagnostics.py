@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.axes import Axes
 
     from ..result import MKMCResult
-    from ..selection import StrengthSelection
+    from ..strengths import StrengthSelection
 
 #: The colours of `plot_disagreement` end at a factor of 4 (two standard deviations) to 64 (eight):
 #: less is no disagreement, and one object beyond does not make the others pale.
@@ -248,7 +248,7 @@ def plot_calibration(
 
 def as_selection(given: Any) -> "StrengthSelection":
     """Return `given` if it is what `select_strength` returns; raise MKMCError otherwise."""
-    from ..selection import StrengthSelection
+    from ..strengths import StrengthSelection
 
     if not isinstance(given, StrengthSelection):
         raise MKMCError(
