@@ -117,8 +117,10 @@ class Geodesic(EMSteps):
 
     def _gradient(self, position: Position) -> Vector:
         """Return G = B^-1 F(M) B'^-1 - I at the position, as a vector."""
-        target = self.em.m_step(position.statistics).matrix
-        whitened, _ = lapack.dsygst(target.T, position.model.cholesky, itype=1, lower=1)
+        target = self.em.update(position.statistics, self._buffer("factored"))
+        whitened, _ = lapack.dsygst(
+            target.T, position.model.cholesky, itype=1, lower=1, overwrite_a=1
+        )
         whitened.T.flat[:: len(target) + 1] -= 1.0
         gradient = self._triangle.vector(whitened)
         position.gradient_norm = float(blas.dnrm2(gradient))
@@ -148,12 +150,18 @@ class Geodesic(EMSteps):
 
     def _along(self, model: GaussianModel, moved: Vector) -> GaussianModel:
         """Return the model with the factor B (I + X + X^2 / 2)."""
-        x = self._triangle.matrix(moved)
-        series = blas.dtrmm(0.5, x, x, lower=1)
+        x = self._triangle.matrix(moved, self._buffer("factored"))
+        series = self._buffer("across").T
+        series[...] = x
+        blas.dtrmm(0.5, x, series, lower=1, overwrite_b=1)
         series += x
-        factor = blas.dtrmm(1.0, model.cholesky, series, lower=1, overwrite_b=1)
+        factor = blas.dtrmm(1.0, model.cholesky, series, lower=1)
         factor += model.cholesky
         return GaussianModel.of_factor(factor, model.objects)
+
+    def _buffer(self, name: str) -> Matrix:
+        # The E-step is done with them: no more memory is needed.
+        return self.em.space.array(name, *self._triangle.shape)
 
 
 class Triangle:
@@ -163,6 +171,7 @@ class Triangle:
     """
 
     def __init__(self, size: int) -> None:
+        self.shape = (size, size)
         self._upper = np.tri(size, dtype=bool).T
 
     def vector(self, lower: Matrix) -> Vector:
@@ -175,9 +184,13 @@ class Triangle:
         vector: Vector = scaled.T[self._upper]
         return vector
 
-    def matrix(self, vector: Vector) -> Matrix:
-        """Return the triangular X with X + X' = W, W the symmetric matrix of `vector`."""
-        x = np.zeros(self._upper.shape)
+    def matrix(self, vector: Vector, out: Matrix | None = None) -> Matrix:
+        """Return the triangular X with X + X' = W, W the symmetric matrix of `vector`.
+
+        In LAPACK's order, in the memory of `out` where it is given.
+        """
+        x = np.empty(self.shape) if out is None else out
+        x[...] = 0.0
         x[self._upper] = vector
         x *= np.sqrt(0.5)
         x.flat[:: len(x) + 1] *= np.sqrt(0.5)

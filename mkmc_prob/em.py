@@ -104,7 +104,7 @@ class EM:
                 strict=True,
             )
         ]
-        self._space = Workspace()
+        self.space = Workspace()
         # Zeros where entries miss: tr P_vv Q_vv of all kernels is one product with P's entries.
         np.nan_to_num(stack.values, copy=False)
         self._shown = stack
@@ -160,7 +160,7 @@ class EM:
 
         `trace` is tr P_vv Q_vv.
         """
-        conditional = model.condition(source.visible, self._space)
+        conditional = model.condition(source.visible, self.space)
         nu = source.degrees_of_freedom
         for strip in conditional.strips(source.moment):
             rows, cross, hidden = strip
@@ -175,7 +175,7 @@ class EM:
 
         The diagonal blocks of strips are halved, for the transpose to come.
         """
-        matrix, space = model.matrix, self._space
+        matrix, space = model.matrix, self.space
         score = space.array("score", *matrix.shape)
         score[...] = 0.0
         degrees, per_kernel = 0.0, []
@@ -307,15 +307,25 @@ class EM:
             self.prior.strength * of_prior + inner(precision, statistics.second_moment)
         ) / weight
 
+    def update(self, statistics: ExpectedStatistics, out: Matrix) -> Matrix:
+        """Put F(M), the matrix of the M-step's model, into `out`; return it."""
+        return self._maximum(self._taken(statistics).second_moment, out)
+
     def _maximize(self, moment: Matrix) -> GaussianModel:
+        return GaussianModel.of(self._maximum(moment, np.empty_like(moment)), self.objects)
+
+    def _maximum(self, moment: Matrix, out: Matrix) -> Matrix:
+        """Put (lambda T + S) / (lambda + N) into `out`; return it."""
         strength = self.prior.strength
         weight = strength + self.total_degrees_of_freedom
         if self._scale is None:
-            matrix = moment / weight
-            matrix.flat[:: len(matrix) + 1] = (strength + np.diagonal(moment)) / weight
+            np.divide(moment, weight, out=out)
+            out.flat[:: len(out) + 1] = (strength + np.diagonal(moment)) / weight
         else:
-            matrix = (strength * self._scale + moment) / weight
-        return GaussianModel.of(matrix, self.objects)
+            np.multiply(self._scale, strength, out=out)
+            out += moment
+            out /= weight
+        return out
 
     def _taken(self, statistics: ExpectedStatistics) -> ExpectedStatistics:
         if not isinstance(statistics, ExpectedStatistics):
