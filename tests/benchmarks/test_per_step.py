@@ -7,6 +7,15 @@ has 2 l^3). *Naive*: the paper's Algorithm 1 with its log-likelihood as a reader
 `numpy.linalg.inv` (`tests/benchmarks/naive.py`). Each is called twice in its turn, and the second
 call is timed: NumPy and SciPy each bring a BLAS with threads of its own, which still take a core
 from the other's for a while.
+
+What is in the way of 1.5, by a profile of the step alone (0.30, 0.75, 0.49 s, one BLAS, in which
+a product runs at 190 x 10^9 operations a second): Cholesky factors and inverses run at 70 to 130
+x 10^9 (0.11 s at 10 %, of which products would take 0.07; 0.26 at 50 %, 0.12; 0.14 at 80 %,
+0.07), gathers and scatters of blocks use one core (0.02, 0.10, 0.03 s), and so do sums,
+transposes and bounds over whole matrices (0.07, 0.05, 0.07 s). The products themselves (0.10,
+0.34, 0.25 s) are at nearly full speed. At 80 % they are more than the formula has: see the score
+form in [numerics](numerics.md#three-forms-of-the-e-step), which is faster than the one that the
+formula counts.
 """
 
 import naive
