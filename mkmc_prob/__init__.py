@@ -21,12 +21,15 @@ from .errors import (
 )
 from .expected import ExpectedStatistics
 from .fit import fit
+from .gibbs import GibbsSampler
 from .information import missing_information
 from .kernels import stack_kernels, visible_objects
 from .maxima import Maxima, explore_maxima
 from .metrics import correlation_matrix_distance, kl_divergence, relative_error
 from .missingness import remove_objects
 from .model import GaussianModel
+from .posterior import continue_posterior, load_posterior, sample_posterior, save_posterior
+from .posterior_tree import posterior_models
 from .preprocessing import center, describe, normalize, repair_spectrum
 from .prior import WishartPrior
 from .result import MKMCResult, load_result
@@ -41,6 +44,7 @@ __all__ = [
     "ConvergenceWarning",
     "ExpectedStatistics",
     "GaussianModel",
+    "GibbsSampler",
     "IdentifiabilityWarning",
     "IndefiniteKernelError",
     "KernelError",
@@ -53,6 +57,7 @@ __all__ = [
     "StrengthSelection",
     "WishartPrior",
     "center",
+    "continue_posterior",
     "correlation_matrix_distance",
     "datasets",
     "describe",
@@ -61,14 +66,18 @@ __all__ = [
     "fit",
     "io",
     "kl_divergence",
+    "load_posterior",
     "load_result",
     "mean_impute",
     "missing_information",
     "normalize",
     "plots",
+    "posterior_models",
     "relative_error",
     "remove_objects",
     "repair_spectrum",
+    "sample_posterior",
+    "save_posterior",
     "select_strength",
     "stack_kernels",
     "visible_objects",

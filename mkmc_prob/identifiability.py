@@ -79,7 +79,9 @@ def warn_of_what_is_not_identified(visible: xr.DataArray) -> None:
         more = "" if len(groups) <= 4 else f" and {len(groups) - 4} more"
         messages.append(
             f"the objects fall into {len(groups)} groups that no kernel ties together: {named}"
-            f"{more}. Entries between groups come from the prior alone."
+            f"{more}. Entries between groups come from the prior alone. Left at what it says they "
+            "can be a saddle of the likelihood, and what another start finds there is arbitrary, "
+            "to its sign: see explore_maxima."
         )
     for message in messages:
         warn(message, IdentifiabilityWarning)

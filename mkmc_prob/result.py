@@ -340,14 +340,14 @@ def load_result(path: str | os.PathLike[str]) -> MKMCResult:
 
 def _from_datatree(tree: xr.DataTree) -> MKMCResult:
     """Return the result that `MKMCResult.to_datatree` made `tree` of."""
-    constants = _with_labels(tree["constant_data"].to_dataset())
-    estimate = _with_labels(tree["point_estimate"].to_dataset())
-    trace = _with_labels(tree["sample_stats"].to_dataset())
+    constants = with_labels(tree["constant_data"].to_dataset())
+    estimate = with_labels(tree["point_estimate"].to_dataset())
+    trace = with_labels(tree["sample_stats"].to_dataset())
     scale = constants.get("scale")
     for needed in ("penalized_log_likelihood", "log_likelihood", "gain_to_come"):
         trace[needed]
     return MKMCResult(
-        observed=_with_labels(tree["observed_data"].to_dataset())["kernels"],
+        observed=with_labels(tree["observed_data"].to_dataset())["kernels"],
         completed=estimate["completed"],
         model=GaussianModel(estimate["model"]),
         trace=trace,
@@ -360,7 +360,7 @@ def _from_datatree(tree: xr.DataTree) -> MKMCResult:
     )
 
 
-def _with_labels(dataset: xr.Dataset) -> xr.Dataset:
+def with_labels(dataset: xr.Dataset) -> xr.Dataset:
     """Return `dataset` with its labels in the type that `as_labels` gives them."""
     found = {
         dim: as_labels(dataset[dim].values.tolist(), dim)

@@ -154,6 +154,10 @@ def select_strength(
                     ("fold", "kernel"),
                     np.array([(parts == fold).sum(1) for fold in range(folds)]),
                 ),
+                "predicted": (
+                    ("fold", "kernel"),
+                    np.array([_predicted(seen, parts == fold).sum(1) for fold in range(folds)]),
+                ),
                 "mahalanobis": (("strength", "fold", "kernel"), lengths.swapaxes(0, 1)),
                 # An object is held out in one fold: elsewhere there is nothing.
                 "squared_residual": (("strength", "kernel", "object"), _merged(residuals)),
@@ -169,6 +173,12 @@ def select_strength(
     if selection.at_the_edge:
         warn(selection._about_the_edge())
     return selection
+
+
+def _predicted(seen: NDArray[np.bool_], hidden: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which of the hidden objects some kernel still shows: the prior alone knows others."""
+    predicted: NDArray[np.bool_] = hidden & (seen & ~hidden).any(axis=0)
+    return predicted
 
 
 def _merged(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -210,7 +220,7 @@ def _score(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], int]:
     """Return one fold's log densities, lengths and residuals by strength, and the late fits."""
     seen = visible_objects(stack).values
-    rest = seen & ~hidden
+    rest, predicted = seen & ~hidden, _predicted(seen, hidden)
     train = stack.copy()
     train.values[~(rest[:, :, None] & rest[:, None, :])] = np.nan
     density = np.zeros((len(strengths), len(seen)))
@@ -232,9 +242,15 @@ def _score(
                 if not hidden[k].any():
                     continue
                 block = stack.values[k][np.ix_(seen[k], seen[k])]
-                found = held_out(model, seen[k], rest[k], block)
-                density[s, k], lengths[s, k], residuals[s, k, hidden[k]] = found
+                density[s, k], length, own_residuals = held_out(model, seen[k], rest[k], block)
                 density[s, k] *= nu
+                if not predicted[k].any():
+                    continue
+                told = rest[k] | predicted[k]
+                if not told[seen[k]].all():
+                    part = block[np.ix_(told[seen[k]], told[seen[k]])]
+                    _, length, own_residuals = held_out(model, told, rest[k], part)
+                lengths[s, k], residuals[s, k, predicted[k]] = length, own_residuals
     return density, lengths, residuals, late
 
 

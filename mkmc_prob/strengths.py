@@ -23,11 +23,13 @@ class StrengthSelection:
     ----------
     scores : Dataset
         ``log_density`` (strength, fold, kernel), the conditional log-likelihood of the held-out
-        block in nats; ``held_out`` (fold, kernel), how many objects it had; ``mahalanobis``
-        (strength, fold, kernel), the block's expected squared Mahalanobis length per object; and
+        block in nats; ``held_out`` (fold, kernel), how many objects it had; ``predicted`` (fold,
+        kernel), how many of them another kernel still showed; ``mahalanobis`` (strength, fold,
+        kernel), the expected squared Mahalanobis length of these, per object; and
         ``squared_residual`` (strength, kernel, object), the expected squared residual of each
-        visible object, held out once, over its conditional variance. The last two are 1 on average
-        for a calibrated model: more says that it is too sure, less that it is too modest.
+        visible object, held out once, over its conditional variance, NaN where no other kernel
+        showed it and the prior alone spoke. The last two are 1 on average for a calibrated model:
+        more says that it is too sure, less that it is too modest.
 
     Examples
     --------
@@ -46,23 +48,24 @@ class StrengthSelection:
         """A row per strength: the score in nats per held-out object, and how well it is known.
 
         ``score`` is the mean over the folds, ``behind`` the mean over the folds of what each falls
-        short of the best strength's score; ``mahalanobis`` is the mean over the held-out objects, 1
-        for a calibrated model (`calibration` has it by kernel). Each has its standard error: the
+        short of the best strength's score; ``mahalanobis`` is the mean over the predicted objects,
+        1 for a calibrated model (`calibration` has it by kernel). Each has its standard error: the
         standard deviation over the folds over the root of their number.
         """
         held_out = self.scores["held_out"]
         per_fold = self.scores["log_density"].sum("kernel") / held_out.sum("kernel")
         best = int(np.argmax(per_fold.mean("fold").values))
         behind = per_fold.isel(strength=best) - per_fold
-        lengths = (self.scores["mahalanobis"] * held_out).sum("kernel")
+        predicted = self.scores["predicted"]
+        lengths = (self.scores["mahalanobis"] * predicted).sum("kernel")
         return pd.DataFrame(
             {
                 "score": per_fold.mean("fold").values,
                 "standard_error": _standard_error(per_fold),
                 "behind": behind.mean("fold").values,
                 "behind_error": _standard_error(behind),
-                "mahalanobis": (lengths.sum("fold") / held_out.sum()).values,
-                "mahalanobis_error": _standard_error(lengths / held_out.sum("kernel")),
+                "mahalanobis": (lengths.sum("fold") / predicted.sum()).values,
+                "mahalanobis_error": _standard_error(lengths / predicted.sum("kernel")),
             },
             index=pd.Index(self.scores["strength"].values, name="strength"),
         )
@@ -71,23 +74,24 @@ class StrengthSelection:
     def calibration(self) -> pd.DataFrame:
         """A row per strength and kernel: whether the model is calibrated about that kernel.
 
-        ``held_out`` counts objects; ``mahalanobis`` is their expected squared Mahalanobis length
-        per object given the kernel's others, with its standard error over the folds (NaN where
-        only one fold has some). It is 1 on average where the kernel is what the model takes it
-        for: more where it is larger or noisier, less where it is smaller. Kernels on both sides can
-        cancel in `table`. ``.loc[strength]`` is a table by kernel.
+        ``predicted`` counts the objects held out that another kernel still showed; ``mahalanobis``
+        is their expected squared Mahalanobis length per object given the kernel's others, with its
+        standard error over the folds (NaN where only one fold has some). It is 1 on average where
+        the kernel is what the model takes it for: more where it is larger or noisier, less where it
+        is smaller. Kernels on both sides can cancel in `table`. ``.loc[strength]`` is a table by
+        kernel.
         """
-        held_out = self.scores["held_out"].transpose("fold", "kernel")
+        predicted = self.scores["predicted"].transpose("fold", "kernel")
         lengths = self.scores["mahalanobis"].transpose("strength", "kernel", "fold")
-        mean = (lengths * held_out).sum("fold") / held_out.sum("fold")
+        mean = (lengths * predicted).sum("fold") / predicted.sum("fold")
         index = pd.MultiIndex.from_product(
             [self.scores["strength"].values, self.scores["kernel"].values],
             names=["strength", "kernel"],
         )
-        counts = np.tile(held_out.sum("fold").values, self.scores.sizes["strength"])
+        counts = np.tile(predicted.sum("fold").values, self.scores.sizes["strength"])
         return pd.DataFrame(
             {
-                "held_out": counts,
+                "predicted": counts,
                 "mahalanobis": mean.transpose("strength", "kernel").values.ravel(),
                 "standard_error": _standard_error(lengths).ravel(),
             },

@@ -160,14 +160,38 @@ def test_every_picture_draws_on_the_axes_it_is_given(result, selection, informat
         assert ax.get_ylabel()
 
 
-def test_missing_rows_are_grey(result):
+def test_missing_rows_are_hatched(result):
     axes = plots.plot_kernels(result.observed)
     image = axes[0, 0].images[0]
     colours = image.to_rgba(image.get_array())
-    grey = float(plots.MISSING)
-    assert np.allclose(colours[1, :, :3], grey)
-    assert np.allclose(colours[:, 7, :3], grey)
-    assert not np.allclose(colours[0, 0, :3], grey)
+    assert axes[0, 0].patch.get_hatch()
+    assert not colours[1, :, 3].any()  # the hatched background shows
+    assert not colours[:, 7, 3].any()
+    assert colours[0, 0, 3] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("beyond", "arrows"), [([], "neither"), ([-1], "min"), ([1], "max"), ([-1, 1], "both")]
+)
+def test_the_colour_bar_has_arrows_where_entries_lie_beyond_it(beyond, arrows):
+    kernel = np.ones((20, 20))
+    after = kernel.copy()
+    for i, sign in enumerate(beyond):
+        after[i, i] += 0.1 * sign
+    axes = plots.plot_kernels(stack_kernels(kernel[None]), stack_kernels(after[None]))
+    assert axes[0, 0].images[0].colorbar is None
+    assert axes[1, 0].images[0].colorbar.extend == arrows
+
+
+def test_long_names_are_wrapped_to_their_panel(result):
+    names = ["a long name of several words that goes on and on", "x" * 60 + "1", "short"]
+    title = [
+        ax.get_title() for ax in plots.plot_kernels(result.observed.assign_coords(kernel=names))[0]
+    ]
+    assert all(text.count("\n") <= 1 for text in title)
+    assert all(len(line) < 25 for text in title for line in text.split("\n"))
+    assert title[1].endswith("x1")
+    assert title[2] == "short"
 
 
 def test_before_and_after_share_one_scale(result):
@@ -332,14 +356,14 @@ def test_the_view_of_the_strength_ends_near_the_best():
     # Ten standard errors of 0.1 / sqrt(3) below the best.
     assert -1.8 < low < -1.0 - 10 * 0.1 / np.sqrt(3)
     assert -1.0 < high < -0.8
-    assert {text.get_text() for text in ax.texts} == {"-40", "-6"}
+    assert {text.get_text() for text in ax.texts} == {"−40", "−6"}
     arrows = next(line for line in ax.lines if line.get_marker() == "v")
     np.testing.assert_array_equal(arrows.get_xdata(), [0.001, 0.01])
     assert (np.asarray(arrows.get_ydata()) > low).all()
     # Where all folds agree there is no standard error, and the three best are shown.
     ax = selection_of(level[:, None] + 0 * fold, strengths=strengths).plot()
     assert ax.get_ylim()[0] < -1.5
-    assert {text.get_text() for text in ax.texts} == {"-40", "-6", "-1.55"}
+    assert {text.get_text() for text in ax.texts} == {"−40", "−6", "−1.55"}
     assert not selection_of(np.array([[-1.0, -1.2]]), strengths=[1.0]).plot().texts
 
 

@@ -66,9 +66,14 @@ def test_every_visible_object_is_held_out_once_and_scored_where_it_was():
     found = select_strength(stack, strengths=[0.5], folds=3, tol=1e-8)
     xr.testing.assert_identical(stack, before)
     seen = ~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2))
-    np.testing.assert_array_equal(~np.isnan(found.scores["squared_residual"].values[0]), seen)
+    told = ~np.isnan(found.scores["squared_residual"].values[0])
+    np.testing.assert_array_equal(told.sum(1), found.scores["predicted"].sum("fold"))
+    assert not told[:, seen.sum(0) < 2].any()  # of these the prior alone would speak
+    assert not (told & ~seen).any()
+    assert told.any()
     np.testing.assert_array_equal(found.scores["held_out"].sum("fold"), seen.sum(1))
-    assert (found.scores["mahalanobis"] > 0).all()
+    lengths, predicted = found.scores["mahalanobis"], found.scores["predicted"]
+    assert ((lengths > 0) == (predicted > 0)).all()
     assert found.best == found.one_standard_error == 0.5
 
 
@@ -122,6 +127,7 @@ def selection_of(per_fold, *, held_out=None, lengths=None, strengths=(0.1, 1.0, 
         {
             "log_density": (("strength", "fold", "kernel"), per_fold[:, :, None] * share),
             "held_out": (("fold", "kernel"), held_out),
+            "predicted": (("fold", "kernel"), held_out),
             "mahalanobis": (("strength", "fold", "kernel"), np.asarray(lengths, dtype=float)),
         },
         coords={"strength": list(strengths), "kernel": [f"Q{k + 1}" for k in range(kernels)]},
@@ -193,7 +199,7 @@ def test_calibration_by_kernel():
     table = found.calibration
     assert table.index.tolist() == [(0.5, "Q1"), (0.5, "Q2")]
     row = table.loc[(0.5, "Q1")]
-    assert row["held_out"] == 8
+    assert row["predicted"] == 8
     assert row["mahalanobis"] == pytest.approx((2 * 1.0 + 4 * 0.5 + 2 * 1.5) / 8)
     assert row["standard_error"] == pytest.approx(0.5 / np.sqrt(3))
     row = table.loc[(0.5, "Q2")]

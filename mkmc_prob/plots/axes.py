@@ -3,8 +3,11 @@
 Names of kernels and objects are drawn as they are: "$" does not start a formula, "_" hides nothing.
 """
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..errors import MKMCError
 
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from numpy.typing import NDArray
 
 #: Okabe and Ito's colours, which the colour-blind tell apart; the yellow is too pale for lines.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "0.4")
@@ -39,6 +43,30 @@ def check_axes(given: Any, what: str) -> "Axes":
             "figure, ax = plt.subplots(), say."
         )
     return given
+
+
+def hatch_missing(ax: "Axes") -> None:
+    """Hatch the background, which shows where an image has no entries: legible in grey, too."""
+    ax.patch.set(facecolor="0.92", edgecolor="0.6", hatch="/////", linewidth=0)
+
+
+def extend(values: "NDArray[np.float64]", low: float, high: float) -> str:
+    """Return at which ends a colour bar from `low` to `high` needs arrows for `values`."""
+    least, most = np.nanmin(values, initial=low), np.nanmax(values, initial=high)
+    return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[
+        int(least < low), int(most > high)
+    ]
+
+
+def wrapped(name: str, points: float, *, size: float) -> str:
+    """Return `name` on at most two lines of so many points; of a longer one, start and end."""
+    width = max(8, int(points / (0.62 * size)))  # a letter is about 0.62 of the font's size wide
+    if len(name) <= width:
+        return name
+    lines = textwrap.wrap(name, width)
+    if len(lines) > 2:
+        lines = [lines[0], "…" + name[1 - width :]]
+    return "\n".join(lines)
 
 
 def name_ticks(ax: "Axes", names: Iterable[Any], *, axis: str, first: int = 0) -> None:

@@ -11,7 +11,16 @@ import pandas as pd
 from ..checks import real_number
 from ..diagnostics import as_result, disagreement, kernel_agreement
 from ..errors import LabelError, MKMCError
-from .axes import COLOURS, MARKERS, axes_or_new, legend, name_ticks, plain_log
+from .axes import (
+    COLOURS,
+    MARKERS,
+    axes_or_new,
+    extend,
+    hatch_missing,
+    legend,
+    name_ticks,
+    plain_log,
+)
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.axes import Axes
@@ -68,16 +77,15 @@ def plot_disagreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axe
     scale = float(np.log2(largest))
     # From light to dark, so that it reads in grey as well; what is missing is hatched.
     colours = mpl.colormaps["YlOrBr"].with_extremes(bad=(0.0, 0.0, 0.0, 0.0))
-    ax.patch.set(facecolor="0.92", edgecolor="0.6", hatch="/////", linewidth=0)
+    hatch_missing(ax)
     image = ax.imshow(
         drawn, cmap=colours, vmin=-scale, vmax=scale, aspect="auto", interpolation="nearest"
     )
-    beyond = np.nanmin(drawn, initial=0.0) < -scale, np.nanmax(drawn, initial=0.0) > scale
     bar = ax.figure.colorbar(
         image,
         ax=ax,
         label="squared residual / expectation",
-        extend={(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[beyond],
+        extend=extend(drawn, -scale, scale),
     )
     powers = range(-int(scale), int(scale) + 1)
     bar.set_ticks(powers, labels=[f"1/{2**-p}" if p < 0 else f"{2**p}" for p in powers])
@@ -131,7 +139,7 @@ def plot_agreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
         # In the legend all have one size: areas there would be read as a rank.
         entries.append((str(name), Line2D([], [], linestyle="", alpha=0.8, **look)))
     if entries:
-        legend(ax, entries, beside=given is None, title="kernel")
+        legend(ax, entries, beside=given is None, title="kernel\n(area: effective rank)")
     ax.axvline(1.0, color="0.6", linewidth=1, zorder=0)
     if (table["mahalanobis"] > 0).any():
         ax.set_xscale("log")
@@ -166,6 +174,8 @@ def plot_strength(selection: "StrengthSelection", *, ax: "Axes | None" = None) -
     >>> plots.plot_strength(found).get_xlabel()
     'strength'
     """
+    from matplotlib.ticker import Formatter
+
     table = as_selection(selection).table
     ax = axes_or_new(ax)
     score, error = table["score"], table["standard_error"].fillna(0.0)
@@ -174,12 +184,13 @@ def plot_strength(selection: "StrengthSelection", *, ax: "Axes | None" = None) -
     top = float((score + error)[score >= bottom].max())
     margin = 0.06 * (top - bottom)
     below = score[score < bottom]
+    minus = Formatter.fix_minus  # as the axis writes it
     if len(below):
         ax.set_ylim(bottom - 2 * margin, top + margin)
         ax.plot(below.index, np.full(len(below), bottom - margin), "v", color=COLOURS[5])
         for strength, value in below.items():
             ax.annotate(
-                f"{value:.3g}",
+                minus(f"{value:.3g}"),
                 (float(str(strength)), bottom - margin),
                 xytext=(0, 6),
                 textcoords="offset points",

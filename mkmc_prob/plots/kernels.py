@@ -14,7 +14,17 @@ from ..diagnostics import as_result, never_seen_together, pair_counts
 from ..errors import LabelError, MKMCError
 from ..kernels import check_labels, visible_objects
 from ..labels import Labels, as_labels, name_some
-from .axes import COLOURS, STYLES, axes_or_new, check_axes, legend, name_ticks
+from .axes import (
+    COLOURS,
+    STYLES,
+    axes_or_new,
+    check_axes,
+    extend,
+    hatch_missing,
+    legend,
+    name_ticks,
+    wrapped,
+)
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.axes import Axes
@@ -22,7 +32,7 @@ if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
 
     from ..result import MKMCResult
 
-#: Missing rows and columns: a grey that the colour map does not have.
+#: Pairs that no kernel sees together: a grey that the colour map does not have.
 MISSING = "0.75"
 #: Up to this many objects pairs never seen together get dots, beyond it a white veil: there a dot
 #: would be smaller than what is printed.
@@ -41,13 +51,13 @@ def plot_kernels(
     axes: NDArray[Any] | None = None,
     cmap: str = "viridis",
 ) -> NDArray[Any]:
-    """Draw kernels as heat maps, missing rows and columns in grey; a row above, a row below.
+    """Draw kernels as heat maps, missing rows and columns hatched; a row above, a row below.
 
     The two pictures of a kernel share one colour scale, that of its visible entries (their 1st to
-    99th percentile), so that what was filled in can be judged against what was seen. Pairs of
-    objects that no kernel of `before` sees together are marked in the completed ones (white dots; a
-    white veil where there are more than 40 objects): their entries are identified only through
-    other objects.
+    99th percentile; arrows at the colour bar tell of entries beyond it), so that what was filled
+    in can be judged against what was seen. Pairs of objects that no kernel of `before` sees
+    together are marked in the completed ones (white dots; a ruled white veil where there are more
+    than 40 objects): their entries are identified only through other objects.
 
     Parameters
     ----------
@@ -102,29 +112,41 @@ def plot_kernels(
     if mark and after is not None:
         never = never_seen_together(before).sel(object=order, object_bis=order).values
     if axes is None:
-        size = (2.2 * shape[1] + 0.4, 2.3 * shape[0] + 0.2 + 0.5 * bool(never.any()))
-        _, axes = plt.subplots(*shape, figsize=size, layout="constrained", squeeze=False)
+        inches = (2.2 * shape[1] + 0.4, 2.3 * shape[0] + 0.2 + 0.5 * bool(never.any()))
+        _, axes = plt.subplots(*shape, figsize=inches, layout="constrained", squeeze=False)
     axes = np.asarray(axes, dtype=object)
     if axes.shape != shape:
         raise LabelError(f"axes: shape {axes.shape} found, {shape} (rows, kernels) expected.")
     for ax in axes.flat:
         check_axes(ax, "axes")
-    colours = mpl.colormaps[cmap].with_extremes(bad=MISSING)
+    colours = mpl.colormaps[cmap].with_extremes(bad=(0.0, 0.0, 0.0, 0.0))
     for column, name in enumerate(names):
         seen = before.sel(kernel=name, object=order, object_bis=order).values
         seen = seen[np.isfinite(seen)]
         low, high = np.percentile(seen, [1, 99]) if seen.size else (0.0, 1.0)
+        drawn: list[NDArray[np.float64]] = []
         for row, stack in enumerate(stacks):
             ax = axes[row, column]
             matrix = stack.sel(kernel=name, object=order, object_bis=order)
             matrix = matrix.transpose("object", "object_bis")
             image = ax.imshow(matrix, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+            hatch_missing(ax)
+            drawn.append(matrix.values)
             ax.set_xticks([])
             ax.set_yticks([])
         if never.any():
             _mark(axes[1, column], never, colours, explain=column == 0)
-        axes[0, column].set_title(str(name), parse_math=False)
-        ax.figure.colorbar(image, ax=list(axes[:, column]), shrink=0.7, location="bottom")
+        top = axes[0, column]
+        points = 72.0 * top.get_window_extent().width / top.figure.dpi
+        size = top.title.get_fontsize()
+        top.set_title(wrapped(str(name), points, size=size), parse_math=False)
+        ax.figure.colorbar(
+            image,
+            ax=list(axes[:, column]),
+            shrink=0.7,
+            location="bottom",
+            extend=extend(np.stack(drawn), low, high),
+        )
     for row, word in enumerate(["before", "completed"][: len(stacks)]):
         axes[row, 0].set_ylabel(word)
     return axes
@@ -160,7 +182,7 @@ def plot_pattern(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes":
     ax.set_xlabel(f"object ({seen.sizes['object']})")
     ax.set_ylabel("kernel")
     share = 1.0 - float(seen.mean())
-    ax.set_title(f"visible (dark), missing (light): {share:.0%} missing")
+    ax.set_title(f"visible (dark), missing (light): {100.0 * share:.0f} % missing")
     return ax
 
 
@@ -184,7 +206,7 @@ def plot_pair_counts(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes"
     >>> from mkmc_prob import plots, stack_kernels
     >>> stack = stack_kernels(np.stack([np.eye(3)] * 2), visible=[[1, 1, 0], [1, 0, 1]])
     >>> plots.plot_pair_counts(stack).get_title()
-    '33% of the pairs are seen together by no kernel'
+    '33 % of the pairs are seen together by no kernel'
     """
     import matplotlib as mpl
 
@@ -201,7 +223,7 @@ def plot_pair_counts(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes"
     ax.set_ylabel("object")
     pairs = counts[np.triu_indices(len(counts), 1)]
     never = float((pairs == 0).mean()) if pairs.size else 0.0
-    ax.set_title(f"{never:.0%} of the pairs are seen together by no kernel")
+    ax.set_title(f"{100.0 * never:.0f} % of the pairs are seen together by no kernel")
     return ax
 
 
@@ -264,7 +286,7 @@ def _mark(ax: "Axes", never: NDArray[np.bool_], colours: "Colormap", *, explain:
         # White with a dark rim: seen on the dark and on the light colours of any map.
         look: dict[str, Any] = {
             "markersize": float(np.clip(0.35 * points, 2.0, 6.0)),
-            "markeredgewidth": 0.5,
+            "markeredgewidth": 0.8,
             "markerfacecolor": "white",
             "markeredgecolor": "black",
         }
@@ -275,18 +297,23 @@ def _mark(ax: "Axes", never: NDArray[np.bool_], colours: "Colormap", *, explain:
     else:
         veil = np.ones((size, size, 4))
         veil[..., 3] = VEIL * never
+        # A white veil alone is lost on bright cells: dark lines, as far apart whatever the size.
+        place = np.arange(size)
+        apart, wide = max(6, size // 16), max(1, size // 150)
+        ruled = never & (np.abs(place[:, None] - place) % apart < wide)
+        veil[ruled] = (0.0, 0.0, 0.0, 0.7)
         ax.imshow(veil, interpolation="nearest")
-        words = "paler: never\nseen together"
+        words = "ruled: never\nseen together"
         red, green, blue = ((1.0 - VEIL) * part + VEIL for part in colours(0.5)[:3])
-        key = Patch(facecolor=(red, green, blue), edgecolor="0.4")
+        key = Patch(facecolor=(red, green, blue), edgecolor="0.2", hatch="\\\\\\")
     if explain:
         # Two lines and no wider than the picture: what is wider would push its neighbour away.
-        place: dict[str, Any] = {
+        beside: dict[str, Any] = {
             "loc": "upper left",
             "bbox_to_anchor": (0.0, 0.0),
             "borderpad": 0.2,
         }
-        legend(ax, [(words, key)], frameon=False, handlelength=1.2, **place)
+        legend(ax, [(words, key)], frameon=False, handlelength=1.2, **beside)
 
 
 def _chosen(wanted: Iterable[Hashable] | None, known: Labels, what: str) -> list[Any]:

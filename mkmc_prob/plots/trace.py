@@ -139,7 +139,9 @@ def plot_gain_parts(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     else:
         ax.set_yscale("log")
         ax.legend()
-    ax.set_xlim(trace["iteration"].values.min() - 0.5, trace["iteration"].values.max() + 0.5)
+    first, last = trace["iteration"].values.min(), trace["iteration"].values.max()
+    margin = max(0.5, 0.02 * (last - first))  # room for the markers of the first and the last
+    ax.set_xlim(first - margin, last + margin)
     ax.set_xlabel("iteration")
     ax.set_ylabel("part of the gain (nats)")
     return ax

@@ -1,0 +1,312 @@
+"""The tree of a posterior: ArviZ's groups and this package's own, and the way back to a run.
+
+Enters: a run of chains, finished or not. Leaves: an `xarray.DataTree` that holds all of it; and the
+run again, from such a tree.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from .chains import Block, Chain, Moments, Plan, State
+from .em import EM
+from .entries import Entries, Places
+from .errors import MKMCError
+from .gibbs import GibbsSampler
+from .kernels import check_stack, visible_objects
+from .labels import Labels
+from .linalg import Matrix
+from .matrices import labelled
+from .prior import WishartPrior
+from .result import with_labels
+
+#: The version of the layout of these trees.
+LAYOUT = 1
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+@dataclass
+class Run:
+    """A run of chains: what they sample, what is kept, and what was drawn."""
+
+    stack: xr.DataArray
+    sampler: GibbsSampler
+    entries: Entries
+    plan: Plan
+    #: How many draws of all entries are kept at most, over all chains, where not all are.
+    most: int
+    starts: Matrix
+    chains: list[Chain]
+
+    def thin(self, draws: int) -> None:
+        """Widen the spacing of the draws of all entries, for so many draws to come in all."""
+        times = 1
+        while -(-draws // (self.plan.every * times)) > self.most:
+            times *= 2
+        self.plan = self.plan._replace(every=self.plan.every * times)
+        for c, chain in enumerate(self.chains):
+            block = _joined(chain)._replace(thinned=chain.thinned[::times])
+            self.chains[c] = chain._replace(blocks=(block,))
+
+
+def tree_of(run: Run, *, interrupted: bool) -> xr.DataTree:
+    """Return everything that a run has, as `sample_posterior` describes it."""
+    from . import __version__
+
+    stack, sampler, entries, plan = run.stack, run.sampler, run.entries, run.plan
+    names, objects = stack["kernel"].values, stack["object"].values
+    chains = [_joined(chain) for chain in run.chains]
+    sampled = {
+        "chain": np.arange(len(chains)),
+        "draw": np.arange(len(chains[0].lp)),
+    }
+    model = np.stack([block.model for block in chains])
+    hidden = np.stack([block.hidden for block in chains])
+    labels = entries.labels(plan.model, plan.hidden)
+    constants: dict[str, Any] = {
+        "visible": visible_objects(stack),
+        "degrees_of_freedom": xr.DataArray(
+            sampler.em.degrees_of_freedom, dims="kernel", coords={"kernel": names}
+        ),
+        "rank": xr.DataArray(sampler.ranks, dims="kernel", coords={"kernel": names}),
+        "strength": sampler.em.prior.strength,
+    }
+    if sampler.em.prior.scale is not None:
+        constants["scale"] = labelled(sampler.em.prior.scale_matrix(objects), objects, "scale")
+    of_chain = {
+        "factor": (("chain", "row", "column"), np.stack([c.state.factor for c in run.chains])),
+        "random": ("chain", [json.dumps(chain.state.random) for chain in run.chains]),
+    }
+    groups = {
+        "posterior": _posterior(labels, {"model": model, "hidden": hidden}, sampled),
+        "sample_stats": xr.Dataset(
+            {"lp": (("chain", "draw"), np.stack([block.lp for block in chains]))}, coords=sampled
+        ),
+        "observed_data": xr.Dataset({"kernels": stack}),
+        "constant_data": xr.merge([xr.Dataset(constants), *labels.values()]),
+        "start": xr.Dataset(
+            {
+                "model": (
+                    ("chain", "object", "object_bis"),
+                    run.starts @ run.starts.swapaxes(1, 2),
+                ),
+                "factor": (("chain", "row", "column"), run.starts),
+            },
+            coords={"chain": sampled["chain"], "object": objects, "object_bis": objects},
+        ),
+    }
+    if plan.every:
+        thinned = np.stack([np.stack(block.thinned) for block in chains])
+        moments = [chain.moments for chain in run.chains]
+        # Without labels, which would take as much as the draws: in the order of `Entries`.
+        groups["thinned_posterior"] = xr.Dataset(
+            {
+                "model": (("chain", "draw", "place"), thinned[..., : entries.size_model]),
+                "hidden": (("chain", "draw", "hidden_place"), thinned[..., entries.size_model :]),
+            },
+            coords={
+                "chain": sampled["chain"],
+                "draw": sampled["draw"][:: plan.every],
+            },
+        )
+        of_chain["mean"] = ("chain", "place"), np.stack([m.mean for m in moments])
+        of_chain["squares"] = ("chain", "place"), np.stack([m.squares for m in moments])
+        mean, sd, quantiles = _summaries(moments, thinned)
+    else:
+        everything = np.concatenate([model, hidden], axis=2)
+        mean = everything.mean(axis=(0, 1))
+        sd = everything.std(axis=(0, 1), ddof=1)
+        quantiles = np.quantile(everything, QUANTILES, axis=(0, 1))
+    groups["posterior_summary"] = _summary_of(entries, stack, mean, sd, quantiles)
+    groups["state"] = xr.Dataset(of_chain, coords={"chain": sampled["chain"]})
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs = {
+        "inference_library": "mkmc_prob",
+        "inference_library_version": __version__,
+        "mkmc_prob_posterior_layout": LAYOUT,
+        "interrupted": int(interrupted),
+        "every": plan.every,
+        "quantile_draws": run.most,
+    }
+    return tree
+
+
+def run_of(tree: xr.DataTree) -> Run:
+    """Return the run that `tree_of` made `tree` of.
+
+    Raises
+    ------
+    MKMCError
+        Where the tree is another one.
+    """
+    if not isinstance(tree, xr.DataTree) or tree.attrs.get("mkmc_prob_posterior_layout") != LAYOUT:
+        raise MKMCError(
+            f"not a posterior of this version of mkmc_prob (layout {LAYOUT}). Pass what "
+            "sample_posterior returns or load_posterior reads."
+        )
+    try:
+        return _run_of(tree)
+    except KeyError as error:
+        raise MKMCError(
+            f"the posterior is damaged: {error} is missing. Sample it again."
+        ) from error
+
+
+def posterior_models(tree: xr.DataTree) -> xr.DataArray:
+    """Return the draws of the model matrix, dims ``(chain, draw, object, object_bis)``.
+
+    All of them where all entries are kept, else those of ``thinned_posterior``; made from the
+    posterior draws of its lower triangle.
+
+    Raises
+    ------
+    MKMCError
+        Where the tree is not one that `sample_posterior` returned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import stack_kernels
+    >>> from mkmc_prob.posterior import sample_posterior
+    >>> from mkmc_prob.posterior_tree import posterior_models
+    >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
+    >>> tree = sample_posterior(stack, degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
+    >>> posterior_models(tree).sizes
+    Frozen({'chain': 4, 'draw': 2000, 'object': 2, 'object_bis': 2})
+    """
+    run = run_of(tree)
+    group = tree["thinned_posterior" if run.plan.every else "posterior"].to_dataset()
+    objects = run.stack["object"].values
+    return xr.DataArray(
+        run.entries.model_matrix(group["model"].values),
+        dims=("chain", "draw", "object", "object_bis"),
+        coords={
+            "chain": group["chain"],
+            "draw": group["draw"],
+            "object": objects,
+            "object_bis": objects,
+        },
+        name="model",
+    )
+
+
+def _posterior(
+    labels: dict[str, xr.Dataset], draws: dict[str, NDArray[np.float64]], sampled: dict[str, Any]
+) -> xr.Dataset:
+    """Return the draws that are kept, labelled; without a variable that has no entries."""
+    kept = xr.Dataset(coords=sampled)
+    for name, values in draws.items():
+        if values.shape[2]:
+            dim = f"{name}_entry"
+            kept = kept.assign({name: (("chain", "draw", dim), values)})
+            # Only these: further coordinates of one variable stop ArviZ's summary of all.
+            kept = kept.assign_coords({dim: labels[name][dim]})
+    return kept
+
+
+def _summary_of(
+    entries: Entries,
+    stack: xr.DataArray,
+    mean: NDArray[np.float64],
+    sd: NDArray[np.float64],
+    quantiles: NDArray[np.float64],
+) -> xr.Dataset:
+    """Return every entry's mean, sd and quantiles as matrices, and what the data say of it."""
+    cut = entries.size_model
+    shown = stack.values
+    kernels, pair = ("kernel", "object", "object_bis"), ("object", "object_bis")
+    of_model, of_kernels = entries.has_variance
+    objects: Labels = stack["object"].values
+    hidden = np.isnan(shown)
+    return xr.Dataset(
+        {
+            "model_mean": (pair, entries.model_matrix(mean[:cut])),
+            "model_sd": (pair, np.where(of_model, entries.model_matrix(sd[:cut]), np.inf)),
+            "model_quantile": (("quantile", *pair), entries.model_matrix(quantiles[:, :cut])),
+            "model_prior_only": (pair, entries.prior_only),
+            "model_has_variance": (pair, of_model),
+            "completed_mean": (kernels, entries.kernel_matrices(mean[cut:], shown)),
+            "completed_sd": (
+                kernels,
+                np.where(of_kernels, entries.kernel_matrices(sd[cut:], 0.0), np.inf),
+            ),
+            "completed_quantile": (
+                ("quantile", *kernels),
+                entries.kernel_matrices(quantiles[:, cut:], shown),
+            ),
+            "completed_prior_only": (kernels, hidden & entries.prior_only),
+            "completed_has_variance": (kernels, of_kernels),
+        },
+        coords={
+            "kernel": stack["kernel"].values,
+            "object": objects,
+            "object_bis": objects,
+            "quantile": list(QUANTILES),
+        },
+    )
+
+
+def _summaries(
+    moments: list[Moments], thinned: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return means, sds and quantiles of all entries: by running moments and by thinned draws."""
+    whole = moments[0]
+    for other in moments[1:]:
+        whole = whole.merged(other)
+    sd = np.sqrt(whole.squares / (whole.number - 1))
+    return whole.mean, sd, np.quantile(thinned, QUANTILES, axis=(0, 1))
+
+
+def _joined(chain: Chain) -> Block:
+    """Return all that was kept of a chain as one block."""
+    return Block(chain.lp, chain.model, chain.hidden, Moments.none(0), chain.thinned)
+
+
+def _run_of(tree: xr.DataTree) -> Run:
+    observed = with_labels(tree["observed_data"].to_dataset())
+    constants = with_labels(tree["constant_data"].to_dataset())
+    posterior, state = tree["posterior"].to_dataset(), tree["state"].to_dataset()
+    stack = check_stack(observed["kernels"])
+    prior = WishartPrior(float(constants["strength"]), constants.get("scale"))
+    em = EM.of(stack.copy(), prior, constants["degrees_of_freedom"])
+    sampler, entries = GibbsSampler(em), Entries(em)
+    every = int(tree.attrs["every"])
+    plan = Plan(*_places(entries, constants), every=every)
+    lp = tree["sample_stats"].to_dataset()["lp"].values
+    chains = []
+    drawn = lp.shape[1]
+    for c in range(len(lp)):
+        moments, thinned = Moments.none(0), []
+        if every:
+            moments = Moments(drawn, state["mean"].values[c], state["squares"].values[c])
+            group = tree["thinned_posterior"].to_dataset()
+            parts = [group[name].values[c] for name in ("model", "hidden")]
+            thinned = list(np.concatenate(parts, axis=1))
+        at = State(state["factor"].values[c], json.loads(state["random"].values[c]), drawn)
+        model, hidden = (
+            posterior[name].values[c] if name in posterior else np.empty((drawn, 0))
+            for name in ("model", "hidden")
+        )
+        block = Block(lp[c], model, hidden, Moments.none(0), thinned)
+        chains.append(Chain(at, moments, (block,)))
+    starts = tree["start"].to_dataset()["factor"].values
+    return Run(stack, sampler, entries, plan, int(tree.attrs["quantile_draws"]), starts, chains)
+
+
+def _places(entries: Entries, constants: xr.Dataset) -> tuple[Places, Places]:
+    """Return which entries a posterior has draws of."""
+    sizes = constants.sizes["model_entry"], constants.sizes["hidden_entry"]
+    if sizes == (entries.size_model, entries.size_hidden):
+        return np.arange(entries.size_model), np.arange(entries.size_hidden)
+    named: list[tuple[Any, ...]] = []
+    for group, parts in (
+        ("model", ("object", "object_bis")),
+        ("hidden", ("kernel", "object", "object_bis")),
+    ):
+        columns = [constants[f"{group}_{part}"].values.tolist() for part in parts]
+        named += zip(*columns, strict=True)
+    return entries.find(named)
