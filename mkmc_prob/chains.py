@@ -5,6 +5,7 @@ then, the draws that were kept, and running moments of all others. A block depen
 the chain's state, so that neither the number of processes nor an interruption changes a draw.
 """
 
+import signal
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -207,7 +208,7 @@ def run_chains(
                 with Parallel(n_jobs=workers, return_as="generator") as pool:
                     for skip, count in rounds:
                         tasks = [(sampler, chain.state, plan, skip, count) for chain in chains]
-                        found = pool(delayed(run_block)(*task) for task in tasks)
+                        found = pool(delayed(_block_of_worker)(*task) for task in tasks)
                         chains[:] = _after(chains, _counted(found, bar, skip + count))
             else:
                 for skip, count in rounds:
@@ -216,6 +217,12 @@ def run_chains(
     except KeyboardInterrupt:  # the rounds that are complete are kept
         return True
     return False
+
+
+def _block_of_worker(*task: Any) -> tuple[State, Block]:
+    """Run a block deaf to Ctrl-C, which is for the process that handed it out."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return run_block(*task)
 
 
 def _counted(

@@ -136,8 +136,15 @@ class ConditionalGaussian:
         raise NotImplementedError
 
     def trace(self, strip: Strip, precision: Matrix) -> float:
-        """Return tr P_hv Q_vh over the hidden rows of a strip, P the precision."""
-        return inner_of_block(precision, self._h[strip.rows], self._v, strip.cross)
+        """Return a strip's share of 2 tr P_hv Q_vh + tr P_hh Q_hh, P the precision."""
+        rows, cross, hidden = strip
+        own, start = self._h[rows], rows.start
+        total = self._trace_across(rows, cross, precision)
+        total += inner_of_block(precision, own, self._h[:start], hidden[:, :start])
+        return 2.0 * total + inner_of_block(precision, own, own, hidden[:, start:])
+
+    def _trace_across(self, rows: slice, cross: Matrix, precision: Matrix) -> float:
+        return inner_of_block(precision, self._h[rows], self._v, cross)
 
     def expected_second_moments(self, visible_moment: Matrix) -> tuple[Matrix, Matrix]:
         """Return Q_vh = Q_vv A and Q_hh = C + A' Q_vv A, given E[v v'] = Q_vv.
@@ -234,9 +241,8 @@ class PrecisionForm(ConditionalGaussian):
             hidden += self.covariance[rows, :end]
             yield Strip(rows, cross, hidden)
 
-    def trace(self, strip: Strip, precision: Matrix) -> float:
-        """Return tr P_hv Q_vh over the hidden rows of a strip."""
-        return inner(self._across[strip.rows], strip.cross)
+    def _trace_across(self, rows: slice, cross: Matrix, precision: Matrix) -> float:
+        return inner(self._across[rows], cross)
 
 
 class CovarianceForm(ConditionalGaussian):

@@ -135,7 +135,9 @@ class EM:
 
         For each kernel E[v h'] = Q_vv A and E[h h'] = C + A' Q_vv A, with A and C those of
         ``model.condition(visible)``. The log-likelihood comes along: log det M_vv is
-        log det M - log det C, and tr M_vv^-1 Q_vv = tr P_vv Q_vv + tr P_vh' Q_vh with P = M^-1.
+        log det M - log det C, and tr M_vv^-1 Q_vv = tr P E[x x'] - m with P = M^-1 and m hidden
+        objects. (tr P_vv Q_vv + tr P_vh' Q_vh is the same, but exact only to the condition number
+        of M: the whole is level in A, and an error of P meets M on both sides.)
         Kernels that hide most objects enter by their scores instead, where that is cheaper; see
         `MarginalScore`.
         """
@@ -167,6 +169,7 @@ class EM:
             trace += conditional.trace(strip, model.precision)
             hidden[:, rows.start :] *= 0.5
             add_rows(moment, nu, source.h[rows], source.order, cross, hidden)
+        trace -= len(source.h)
         log_det = model.log_determinant - conditional.log_determinant
         return source.log_likelihood(log_det, trace), nu * conditional.entropy
 

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from mkmc_prob import (
     KernelError,
     LabelError,
     WishartPrior,
+    fit,
     stack_kernels,
 )
 from mkmc_prob.conditional import CovarianceForm, PrecisionForm
@@ -375,6 +377,34 @@ def test_degrees_of_freedom_by_kernel():
         EM(stack, WishartPrior(1.0), {"a": 1})
     with pytest.raises(KernelError, match="3 numbers for 2 kernels"):
         EM(stack, WishartPrior(1.0), [1, 2, 3])
+
+
+@pytest.mark.parametrize("apart", [1e-4, 1e-6, 1e-8])
+def test_a_model_that_only_hidden_objects_make_singular_costs_no_digits(apart):
+    """M_vv is the identity, and the hidden object all but a combination of the visible ones."""
+    matrix = np.array([[1, 0, 0.6], [0, 1, 0.8], [0.6, 0.8, 1 + apart]])
+    block = np.array([[4.0, -1.0], [-1.0, 1.0]])
+    stack = stack_kernels(np.pad(block, (0, 1))[None], visible=[[1, 1, 0]])
+    for form in (PrecisionForm, CovarianceForm):
+        cheap = form is PrecisionForm
+        with patch("mkmc_prob.model.precision_form_cost", lambda n, m, cheap=cheap: -cheap):
+            em = EM(stack, WishartPrior(1e-3))
+            found = em.e_step(GaussianModel(matrix)).log_likelihood.item()
+        expected = -0.5 * (2 * np.log(2 * np.pi) + np.trace(block))
+        # The terms are of size 1 / apart; their roundings remain, not the condition number's.
+        assert found == pytest.approx(expected, abs=8 * np.finfo(float).eps * 5 / apart)
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e6, 1e8])
+@pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
+def test_low_rank_kernels_of_a_large_scale_rise_at_every_step(scale):
+    visible = np.array([[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1], [1, 1, 0, 0, 1, 1]])
+    for seed in (37, 58, 71):
+        features = np.random.default_rng(seed).standard_normal((3, 6, 2))
+        kernels = scale * features @ features.swapaxes(1, 2)
+        trace = fit(stack_kernels(kernels, visible=visible)).trace
+        for k, seen in enumerate(visible.astype(bool)):
+            assert np.isfinite(trace["log_likelihood"].values[:, k]).all(), seen
 
 
 def test_the_parts_can_be_copied_and_pickled():

@@ -165,7 +165,7 @@ def test_a_real_signal_ends_a_real_run(workers, tmp_path):
     ) as process:
         try:
             assert process.stdout.readline() == "sampling\n"
-            time.sleep(1.5 if workers == 1 else 5.0)
+            time.sleep(1.5 if workers == 1 else 8.0)  # other processes take their time to start
             os.killpg(process.pid, signal.SIGINT)
             printed, errors = process.communicate(timeout=60)
         finally:
