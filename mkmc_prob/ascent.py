@@ -44,8 +44,9 @@ def check_rise(iteration: int, before: Record, after: Record) -> None:
         raise MonotonicityError(
             f"the penalized log-likelihood fell by {fall:.6g} nats in iteration {iteration} (from "
             f"{before.penalized_log_likelihood:.10g} to {after.penalized_log_likelihood:.10g}), "
-            f"where rounding explains at most {allowed:.3g}. An EM step cannot do that: the model "
-            "is too ill-conditioned for double precision (raise the strength), or this is a bug."
+            f"where rounding explains at most {allowed:.3g}. No step may do that: the model is too "
+            "ill-conditioned for double precision (raise the strength, or normalize(stack) kernels "
+            "whose scale is far from the prior's), or this is a bug."
         )
 
 

@@ -198,7 +198,10 @@ def _starts(
         raise KernelError(f"starts: {wanted!r} found; some of {STARTS} are needed.")
     objects = stack["object"].values
     # A kernel that shows nothing is no start.
-    stack = stack.isel(kernel=visible_objects(stack).values.any(axis=1))
+    showing = visible_objects(stack).values.any(axis=1)
+    if not showing.any():
+        raise KernelError("stack: no kernel shows an object. There is nothing to complete from.")
+    stack = stack.isel(kernel=showing)
     found: dict[str, Any] = {}
     for name in names:
         if name == "zeros":

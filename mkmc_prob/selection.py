@@ -18,7 +18,7 @@ from .checks import as_array, generator, positive_number, whole_number
 from .conditional import LOG_2_PI, TOO_SINGULAR
 from .degrees import DegreesOfFreedom, degrees_per_kernel
 from .errors import ConvergenceWarning, KernelError, MKMCError, MKMCWarning, warn
-from .fit import fit
+from .fit import DEFAULT_STRENGTH, fit, one_prior
 from .kernels import check_stack, visible_objects, warn_of_scales
 from .linalg import cholesky, log_determinant, solve
 from .model import GaussianModel
@@ -122,6 +122,7 @@ def select_strength(
         raise KernelError("stack: no kernel shows two objects. There is nothing to hold out.")
     warn_of_scales(stack)
     if prior is not None:  # a scale without labels gets the stack's
+        prior = one_prior(DEFAULT_STRENGTH, prior)
         prior = prior.restricted(stack["object"].values, stack["object"].values)
     parts = _parts(seen, folds, generator(seed))
     options = {"degrees_of_freedom": nu, "method": method, "tol": tol, "max_iter": max_iter}

@@ -267,3 +267,9 @@ def test_ctrl_c_ends_the_exploration(monkeypatch):
     for start in ("means", "continuation"):
         with pytest.raises(KeyboardInterrupt):
             explore_maxima(small_stack(), starts=[start], tol=0)
+
+
+def test_a_stack_that_shows_nothing_is_said_to_be_so():
+    stack = stack_kernels(np.array([np.eye(2)] * 2), visible=np.zeros((2, 2), dtype=bool))
+    with pytest.raises(KernelError, match="no kernel shows an object"):
+        explore_maxima(stack)

@@ -305,6 +305,9 @@ def test_the_rate_is_drawn_as_one_minus_itself(information):
 
 
 def test_the_rate_of_a_saddle_is_said_to_be_no_maximum(information):
+    nothing = plots.plot_rate(information.drop_vars("rate_without").assign(rate=1.2))
+    assert "no maximum" in nothing.get_title()
+    nothing.figure.canvas.draw()
     ax = plots.plot_rate(information.assign(rate=1.001))
     assert "rate ≥ 1, no maximum" in ax.get_title()
     assert "at the model" in ax.get_title()

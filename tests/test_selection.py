@@ -303,3 +303,8 @@ def test_ctrl_c_ends_the_selection(monkeypatch):
     monkeypatch.setattr("mkmc_prob.selection.fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         select_strength(small_stack(), strengths=GRID)
+
+
+def test_the_prior_is_a_prior():
+    with pytest.raises(KernelError, match=r"prior: 0\.1 found; pass WishartPrior"):
+        select_strength(small_stack(), prior=0.1)

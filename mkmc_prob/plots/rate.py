@@ -87,8 +87,9 @@ def plot_rate(
         _by_kernel(ax, rates)
     elif entries := _by_iteration(ax, empirical, rates):
         legend(ax, entries, beside=given is None)
-    ax.set_yscale("log")
-    plain_log(ax.yaxis)
+    if empirical is not None or any(rate < 1.0 for _, rate in rates):  # else nothing is drawn
+        ax.set_yscale("log")
+        plain_log(ax.yaxis)
     ax.set_ylabel("1 − rate of EM")
     too_large = [name for name, rate in rates if rate >= 1.0]
     if too_large:
