@@ -8,6 +8,7 @@ same computation step by step.
 from . import datasets, diagnostics, io, plots
 from .baselines import mean_impute, zero_impute
 from .conditional import ConditionalGaussian
+from .effective import effective_degrees_of_freedom, reduce_rank
 from .em import EM
 from .errors import (
     ConvergenceWarning,
@@ -22,6 +23,7 @@ from .errors import (
 from .expected import ExpectedStatistics
 from .fit import fit
 from .gibbs import GibbsSampler
+from .imputation import pool_estimates, sample_completed
 from .information import missing_information
 from .kernels import stack_kernels, visible_objects
 from .maxima import Maxima, explore_maxima
@@ -61,6 +63,7 @@ __all__ = [
     "correlation_matrix_distance",
     "datasets",
     "describe",
+    "effective_degrees_of_freedom",
     "diagnostics",
     "explore_maxima",
     "fit",
@@ -72,10 +75,13 @@ __all__ = [
     "missing_information",
     "normalize",
     "plots",
+    "pool_estimates",
     "posterior_models",
+    "reduce_rank",
     "relative_error",
     "remove_objects",
     "repair_spectrum",
+    "sample_completed",
     "sample_posterior",
     "save_posterior",
     "select_strength",

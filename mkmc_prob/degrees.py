@@ -21,8 +21,12 @@ DegreesOfFreedom: TypeAlias = (
 )
 
 
-def degrees_per_kernel(given: Any, names: list[Hashable]) -> NDArray[np.float64]:
+def degrees_per_kernel(
+    given: Any, names: list[Hashable], *, what: str = "degrees_of_freedom"
+) -> NDArray[np.float64]:
     """Return nu_k for each kernel, from one number, a sequence, or something labelled by kernel.
+
+    `what` is the name of the argument, for messages.
 
     Raises
     ------
@@ -34,31 +38,31 @@ def degrees_per_kernel(given: Any, names: list[Hashable]) -> NDArray[np.float64]
     if isinstance(given, xr.DataArray) and given.ndim == 1:
         given = given.to_series()
     if isinstance(given, Mapping | pd.Series):
-        as_labels(given.keys(), "degrees_of_freedom, kernels")
+        as_labels(given.keys(), f"{what}, kernels")
         table = dict(given.items())
         without = [name for name in names if name not in table]
         unknown = [name for name in table if name not in names]
         if without:
-            raise LabelError(f"degrees_of_freedom: none for kernel {name_some(without)}. Add it.")
+            raise LabelError(f"{what}: none for kernel {name_some(without)}. Add it.")
         if unknown:
-            raise LabelError(
-                f"degrees_of_freedom: there is no kernel {name_some(unknown)}. Leave it out."
-            )
+            raise LabelError(f"{what}: there is no kernel {name_some(unknown)}. Leave it out.")
         given = [table[name] for name in names]
-    elif not isinstance(given, Sequence | np.ndarray) or (
-        isinstance(given, np.ndarray) and given.ndim == 0
+    elif (
+        isinstance(given, str)
+        or not isinstance(given, Sequence | np.ndarray)
+        or (isinstance(given, np.ndarray) and given.ndim == 0)
     ):
         given = [given.item() if isinstance(given, np.ndarray | xr.DataArray) else given] * len(
             names
         )
     if len(given) != len(names):
         raise KernelError(
-            f"degrees_of_freedom: {len(given)} numbers for {len(names)} kernels. Give one for all "
+            f"{what}: {len(given)} numbers for {len(names)} kernels. Give one for all "
             "or one for each."
         )
     return np.array(
         [
-            positive_number(nu, f"degrees_of_freedom of kernel {name!r}")
+            positive_number(nu, f"{what} of kernel {name!r}")
             for nu, name in zip(given, names, strict=True)
         ]
     )

@@ -289,7 +289,7 @@ def _augmented(source: Source, eps: float, size: int, start: int) -> _Augmented:
             f"degrees_of_freedom of kernel {source.name!r}: {nu:g} found, but the rank of its "
             f"visible block is {rank}, and there are {size} objects. A Wishart matrix has a whole "
             f"number of at least {rank}, the number of features, say, or any number above "
-            f"{size - 1}."
+            f"{size - 1}. reduce_rank makes blocks of a smaller rank."
         )
     rest = nu - rank
     extra = m if rest > m - 1 else int(rest)
