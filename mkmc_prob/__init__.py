@@ -23,13 +23,14 @@ from .errors import (
 from .expected import ExpectedStatistics
 from .fit import fit
 from .gibbs import GibbsSampler
-from .imputation import pool_estimates, sample_completed
+from .imputation import sample_completed
 from .information import missing_information
 from .kernels import stack_kernels, visible_objects
 from .maxima import Maxima, explore_maxima
 from .metrics import correlation_matrix_distance, kl_divergence, relative_error
 from .missingness import remove_objects
 from .model import GaussianModel
+from .pooling import pool_estimates
 from .posterior import continue_posterior, load_posterior, sample_posterior, save_posterior
 from .posterior_tree import posterior_models
 from .preprocessing import center, describe, normalize, repair_spectrum
@@ -63,8 +64,8 @@ __all__ = [
     "correlation_matrix_distance",
     "datasets",
     "describe",
-    "effective_degrees_of_freedom",
     "diagnostics",
+    "effective_degrees_of_freedom",
     "explore_maxima",
     "fit",
     "io",

@@ -1,29 +1,35 @@
-"""Multiple imputation: several completed stacks instead of one, and answers pooled over them.
+"""Multiple imputation: several completed stacks instead of one, drawn.
 
-Enters: a posterior or a fit; a function of a completed stack. Leaves: completed stacks, drawn; and
-the function's answer with an uncertainty that counts what is missing (Rubin's rules).
+Enters: a posterior, or a fit. Leaves: completed stacks, which `pooling` hands to any function.
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from .checks import generator, real_number, whole_number
+from .checks import generator, whole_number
 from .degrees import DegreesOfFreedom, degrees_per_kernel
 from .em import EM
 from .entries import Entries
-from .errors import KernelError, MKMCError, warn
+from .errors import KernelError, LabelError, MKMCError, warn
 from .gibbs import GibbsSampler
+from .kernels import check_stack, visible_objects
 from .posterior_tree import run_of
 from .result import MKMCResult
 
 #: What `sample_completed` says of its draws in ``attrs["drawn_from"]``.
 FROM_POSTERIOR, FROM_ESTIMATE = "posterior", "estimate"
+
+
+class _Drawn(NamedTuple):
+    """Draws of the hidden entries, with what says where they belong."""
+
+    entries: Entries
+    stack: xr.DataArray
+    hidden: NDArray[np.float64]
 
 
 def sample_completed(
@@ -32,6 +38,7 @@ def sample_completed(
     draws: int,
     degrees_of_freedom: "DegreesOfFreedom | None" = None,
     seed: int | np.random.Generator | None = None,
+    observed: xr.DataArray | None = None,
 ) -> xr.DataArray:
     """Return completed stacks that are drawn, not estimated.
 
@@ -52,6 +59,9 @@ def sample_completed(
     seed
         For a fit only, and needed there: a whole number or a generator. From a posterior nothing
         is drawn anew.
+    observed
+        The stack before `reduce_rank`: its visible entries take the place of their approximations.
+        The completed kernels stay positive semidefinite, for what is added is.
 
     Returns
     -------
@@ -64,6 +74,8 @@ def sample_completed(
     ------
     KernelError
         Where an argument cannot be used, or the degrees of freedom make no Wishart matrix.
+    LabelError
+        Where `observed` has other kernels or objects.
     MKMCError
         Where `source` is neither, or has too few draws.
 
@@ -83,7 +95,7 @@ def sample_completed(
     """
     count = whole_number(draws, "draws", least=1)
     if isinstance(source, MKMCResult):
-        completed = _given_the_estimate(source, count, degrees_of_freedom, seed)
+        drawn = _given_the_estimate(source, count, degrees_of_freedom, seed)
         drawn_from = FROM_ESTIMATE
         warn(
             "these completions are drawn at the estimated model, as if it were known: they scatter "
@@ -93,136 +105,24 @@ def sample_completed(
         for given, what in ((degrees_of_freedom, "degrees_of_freedom"), (seed, "seed")):
             if given is not None:
                 raise KernelError(f"{what}: the posterior has its own. Leave it out.")
-        completed = _of_the_posterior(source, count)
+        drawn = _of_the_posterior(source, count)
         drawn_from = FROM_POSTERIOR
-    completed.attrs = {"long_name": "completed kernel matrices, drawn", "drawn_from": drawn_from}
-    return completed
+    stack = drawn.stack if observed is None else _checked_against(observed, drawn.stack)
+    return xr.DataArray(
+        drawn.entries.kernel_matrices(drawn.hidden, stack.values),
+        dims=("imputation", *stack.dims),
+        coords={
+            "imputation": np.arange(count),
+            "kernel": stack["kernel"].values,
+            "object": stack["object"].values,
+            "object_bis": stack["object"].values,
+        },
+        name="completed",
+        attrs={"long_name": "completed kernel matrices, drawn", "drawn_from": drawn_from},
+    )
 
 
-def pool_estimates(
-    function: Callable[[xr.DataArray], Any],
-    completed: xr.DataArray,
-    *,
-    complete_degrees_of_freedom: float = np.inf,
-    confidence: float = 0.95,
-) -> xr.Dataset:
-    """Apply a function to every completed stack, and pool what it returns by Rubin's rules.
-
-    With m stacks, estimates q_i and their variances u_i for complete data:
-
-        q = mean q_i,  W = mean u_i,  B = sum (q_i - q)^2 / (m - 1),  T = W + (1 + 1/m) B,
-
-    and (q - true value) / sqrt(T) is Student's t with nu degrees of freedom, where
-    lambda = (1 + 1/m) B / T is the share of the variance that is due to what is missing,
-    1/nu = lambda^2 / (m - 1) + 1/nu_obs, nu_obs = nu_com (nu_com + 1) / (nu_com + 3) (1 - lambda)
-    (Rubin 1987, *Multiple Imputation for Nonresponse in Surveys*, 3.1; Barnard and Rubin 1999,
-    *Biometrika* 86, 948).
-
-    Parameters
-    ----------
-    function
-        From a completed stack, dims ``("kernel", "object", "object_bis")``, to an estimate or to
-        ``(estimate, variance)``: numbers, arrays or labelled arrays of one shape, entry by entry.
-        An estimate alone describes these very objects: u_i = 0.
-    completed
-        At least two, of `sample_completed` from a posterior.
-    complete_degrees_of_freedom
-        nu_com, those of the function's own t-test with nothing missing; infinite is a normal one.
-    confidence
-        Of the intervals, between 0 and 1.
-
-    Returns
-    -------
-    Dataset
-        Over the dims of the estimate: ``estimate``, ``standard_error`` (sqrt T), ``lower`` and
-        ``upper``, ``within`` (W), ``between`` (B), ``degrees_of_freedom`` (nu),
-        ``missing_share`` (lambda) and ``missing_information``, the fraction of information that is
-        missing, (r + 2 / (nu + 3)) / (r + 1) with r = (1 + 1/m) B / W.
-
-    Raises
-    ------
-    MKMCError
-        Where the stacks were not drawn from a posterior: Rubin's rules hold for proper imputations
-        only; where there are less than two; where what the function returns is not finite, differs
-        in shape, or has a negative variance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mkmc_prob import pool_estimates, sample_completed, sample_posterior, stack_kernels
-    >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
-    >>> posterior = sample_posterior(stack, degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
-    >>> completed = sample_completed(posterior, draws=50)
-    >>> pooled = pool_estimates(lambda stack: stack.mean(("object", "object_bis")), completed)
-    >>> pooled["missing_share"].values  # one estimate does not vary, the other misses all
-    array([0., 1.])
-    """
-    stacks = _checked(completed)
-    m = len(stacks)
-    level = real_number(confidence)
-    if level is None or not 0.0 < level < 1.0:
-        raise MKMCError(f"confidence: {confidence!r} found; a number between 0 and 1 is needed.")
-    complete = real_number(complete_degrees_of_freedom)
-    if complete_degrees_of_freedom == np.inf:
-        complete = np.inf
-    if complete is None or not complete > 0.0:
-        raise MKMCError(
-            f"complete_degrees_of_freedom: {complete_degrees_of_freedom!r} found; a number > 0 is "
-            "needed, or infinity."
-        )
-    answers = [_answer(function, stack, i) for i, stack in enumerate(stacks)]
-    first = answers[0][0]
-    for i, answer in enumerate(answers):
-        for part in answer:
-            if part.dims != first.dims or part.shape != first.shape:
-                raise MKMCError(
-                    f"function: shape {part.shape} {part.dims} found for imputation {i}, "
-                    f"{first.shape} {first.dims} for the first. All must be alike."
-                )
-    estimates = np.stack([estimate.values for estimate, _ in answers])
-    within = np.stack([variance.values for _, variance in answers]).mean(axis=0)
-    # From the first: what does not vary has no variance, whatever the rounding of a mean.
-    apart = estimates - estimates[0]
-    mean = estimates[0] + apart.mean(axis=0)
-    between = apart.var(axis=0, ddof=1)
-    extra = (1.0 + 1.0 / m) * between
-    total = within + extra
-    share = np.divide(extra, total, out=np.zeros_like(total), where=total > 0.0)
-    nu = _degrees(share, within, m, complete)
-    half = stats.t.ppf(0.5 + level / 2.0, nu) * np.sqrt(total)
-    # r / (r + 1) is lambda, and 1 / (r + 1) is 1 - lambda: no division by W.
-    information = share + (1.0 - share) * 2.0 / (nu + 3.0)
-    values = {
-        "estimate": mean,
-        "standard_error": np.sqrt(total),
-        "lower": mean - half,
-        "upper": mean + half,
-        "within": within,
-        "between": between,
-        "degrees_of_freedom": nu,
-        "missing_share": share,
-        "missing_information": np.where(total > 0.0, information, 0.0),
-    }
-    pooled = xr.Dataset({name: first.copy(data=value) for name, value in values.items()})
-    pooled.attrs = {"imputations": m, "confidence": level}
-    return pooled
-
-
-def _degrees(
-    share: NDArray[np.float64], within: NDArray[np.float64], m: int, complete: float
-) -> NDArray[np.float64]:
-    """Return Barnard and Rubin's degrees of freedom; without a complete-data variance, m - 1."""
-    of_missing = np.divide(share**2, m - 1)
-    if np.isinf(complete):
-        of_observed = np.zeros_like(share)
-    else:
-        observed = complete * (complete + 1.0) / (complete + 3.0) * (1.0 - share)
-        of_observed = np.divide(1.0, observed, out=np.zeros_like(share), where=within > 0.0)
-    inverse = of_missing + of_observed
-    return np.divide(1.0, inverse, out=np.full_like(share, np.inf), where=inverse > 0.0)
-
-
-def _of_the_posterior(tree: Any, count: int) -> xr.DataArray:
+def _of_the_posterior(tree: Any, count: int) -> _Drawn:
     run = run_of(tree)
     group = tree["thinned_posterior" if run.plan.every else "posterior"].to_dataset()
     if run.sampler.size == 0:
@@ -237,12 +137,12 @@ def _of_the_posterior(tree: Any, count: int) -> xr.DataArray:
         )
     # The middles of `count` equal stretches.
     chosen = draws[((np.arange(count) + 0.5) * len(draws) / count).astype(np.intp)]
-    return _stacked(run.entries, run.stack, chosen)
+    return _Drawn(run.entries, run.stack, chosen)
 
 
 def _given_the_estimate(
     result: MKMCResult, count: int, degrees_of_freedom: Any, seed: Any
-) -> xr.DataArray:
+) -> _Drawn:
     if degrees_of_freedom is None:
         raise KernelError(
             "degrees_of_freedom: a fit does not say how many independent features make each "
@@ -259,67 +159,28 @@ def _given_the_estimate(
         raise MKMCError("the kernels hide nothing: there is nothing to draw.")
     with threadpool_limits(1):  # as the posterior's: the same draws whatever the machine's threads
         drawn = [sampler.draw_completed(result.model, rng).hidden for _ in range(count)]
-    return _stacked(entries, em.stack, np.stack(drawn))
+    return _Drawn(entries, em.stack, np.stack(drawn))
 
 
-def _stacked(entries: Entries, stack: xr.DataArray, hidden: NDArray[np.float64]) -> xr.DataArray:
-    return xr.DataArray(
-        entries.kernel_matrices(hidden, stack.values),
-        dims=("imputation", *stack.dims),
-        coords={
-            "imputation": np.arange(len(hidden)),
-            "kernel": stack["kernel"].values,
-            "object": stack["object"].values,
-            "object_bis": stack["object"].values,
-        },
-        name="completed",
-    )
-
-
-def _checked(completed: Any) -> xr.DataArray:
-    dims = ("imputation", "kernel", "object", "object_bis")
-    if not isinstance(completed, xr.DataArray) or completed.dims != dims:
-        raise MKMCError(f"completed: dims {dims} are needed. Pass what sample_completed returns.")
-    if completed.attrs.get("drawn_from") != FROM_POSTERIOR:
-        raise MKMCError(
-            "completed: not drawn from a posterior. Rubin's rules need draws whose models were "
-            "drawn, too: completions at an estimate understate the variance. Pass "
-            "sample_completed(posterior, draws=...)."
-        )
-    if len(completed) < 2:
-        raise MKMCError("completed: one stack has no variance. Draw two at least, better 20.")
-    return completed
-
-
-def _answer(
-    function: Callable[[xr.DataArray], Any], stack: xr.DataArray, place: int
-) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return what the function says of one stack: estimate and variance, labelled, finite."""
-    answer = function(stack)
-    estimate, variance = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, 0.0)
-    try:
-        labelled = _labelled(estimate)
-        spread = _labelled(variance)
-    except (TypeError, ValueError) as error:
-        raise MKMCError(
-            f"function: {answer!r} found for imputation {place}; numbers are needed, an estimate "
-            "or (estimate, variance)."
-        ) from error
-    if spread.ndim == 0:
-        spread = xr.full_like(labelled, spread.item())
-    if not (np.isfinite(labelled).all() and np.isfinite(spread).all() and (spread >= 0.0).all()):
-        raise MKMCError(
-            f"function: an estimate or a variance for imputation {place} is not finite, or a "
-            "variance is negative. Such answers cannot be pooled."
-        )
-    return labelled, spread
-
-
-def _labelled(values: Any) -> xr.DataArray:
-    if not isinstance(values, xr.DataArray):
-        array = np.asarray(values)
-        if array.dtype.kind not in "biuf":
-            raise TypeError("not numbers")
-        values = xr.DataArray(array, dims=[f"dim_{i}" for i in range(array.ndim)])
-    plain: xr.DataArray = values.reset_coords(drop=True).astype(np.float64)
-    return plain
+def _checked_against(observed: Any, stack: xr.DataArray) -> xr.DataArray:
+    """Return `observed`, a stack that shows what `stack` shows."""
+    given = check_stack(observed, what="observed")
+    whose = "Pass the stack that reduce_rank was given."
+    for dim in ("kernel", "object"):
+        if given[dim].values.tolist() != stack[dim].values.tolist():
+            raise LabelError(
+                f"observed: its {dim}s, or their order, are not those of the draws. {whose}"
+            )
+    for name, then, now in zip(
+        stack["kernel"].values.tolist(),
+        visible_objects(stack).values,
+        visible_objects(given).values,
+        strict=True,
+    ):
+        if (then != now).any():
+            label = stack["object"].values[then != now].tolist()[0]
+            raise KernelError(
+                f"observed: kernel {name!r} shows object {label!r} in one of the stacks only. "
+                f"{whose}"
+            )
+    return given

@@ -10,10 +10,12 @@ from test_posterior import short, small_stack
 
 from mkmc_prob import (
     KernelError,
+    LabelError,
     MKMCError,
     MKMCWarning,
     fit,
     pool_estimates,
+    reduce_rank,
     sample_completed,
     sample_posterior,
     stack_kernels,
@@ -131,6 +133,30 @@ def test_arguments_that_do_not_belong_are_refused():
         sample_completed(result, draws=2, degrees_of_freedom=9)
     with pytest.raises(KernelError, match=r"degrees_of_freedom of kernel 'Q1': 1.5 found"):
         sample_completed(result, draws=2, degrees_of_freedom=1.5, seed=1)
+
+
+@short
+def test_what_a_reduced_kernel_showed_comes_back():
+    stack = small_stack()
+    reduced = reduce_rank(stack, 2)
+    posterior = sample_posterior(reduced, draws=20, tune=10, **OPTIONS | {"degrees_of_freedom": 2})
+    plain = sample_completed(posterior, draws=6)
+    whole = sample_completed(posterior, draws=6, observed=stack)
+    shown = stack.notnull()
+    for one in whole:
+        np.testing.assert_array_equal(one.where(shown), stack)
+    np.testing.assert_array_equal(plain.where(~shown), whole.where(~shown))
+    assert np.linalg.eigvalsh(whole.values).min() > -1e-13
+    other = stack.copy()
+    other[0, 0], other[0, :, 0] = np.nan, np.nan
+    for wrong, error, message in (
+        (stack.isel(kernel=[1, 0]), LabelError, "observed: its kernels, or their order"),
+        (stack[:, ::-1, ::-1], LabelError, "observed: its objects, or their order"),
+        (other, KernelError, "observed: kernel 'Q1' shows object 'a' in one of the stacks only"),
+        (stack.values, MKMCError, "observed"),
+    ):
+        with pytest.raises(error, match=message):
+            sample_completed(posterior, draws=2, observed=wrong)
 
 
 def test_complete_kernels_leave_nothing_to_draw():
