@@ -35,6 +35,12 @@ def test_the_code_on_reading_the_diagnostics_runs(capsys):
     assert "1 distinct points, 1 known to be maxima" in capsys.readouterr().out
 
 
+def test_the_code_on_the_posterior_runs():
+    whole = "\n".join(blocks_of("docs/posterior.md"))
+    exec(compile(whole, "docs/posterior.md", "exec"), {})
+    plt.close("all")
+
+
 def test_the_first_block_is_ten_lines():
     assert 8 <= len([line for line in BLOCKS[0].splitlines() if line]) <= 12
 
