@@ -55,12 +55,13 @@ def warn_of_chains(tree: xr.DataTree) -> None:
             if values.ndim > 2 and values.shape[2] > LOOKED_AT:
                 places = np.linspace(0, values.shape[2] - 1, LOOKED_AT).astype(np.intp)
                 values = values[:, :, places]
-            if what != "r_hat":
-                found = stats.ess(values, sample_dims=dims, method=what)
-            elif values.sizes["chain"] > 1:
-                found = stats.rhat(values, sample_dims=dims)
-            else:
+            if what == "r_hat" and values.sizes["chain"] < 2:
                 continue
+            with np.errstate(divide="ignore", invalid="ignore"):  # of constants: NaN, see below
+                if what == "r_hat":
+                    found = stats.rhat(values, sample_dims=dims)
+                else:
+                    found = stats.ess(values, sample_dims=dims, method=what)
             sign = 1.0 if what == "r_hat" else -1.0
             flat = sign * np.atleast_1d(found.values)
             # NaN: constant to all digits, or not finite; it must not pass for mixed.

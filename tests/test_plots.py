@@ -145,7 +145,7 @@ def test_plot_calibration(selection):
 
 def test_every_picture_draws_on_the_axes_it_is_given(result, selection, information):
     for name in plots.__all__:
-        if name in ("MISSING", "plot_kernels"):
+        if name in ("MISSING", "plot_kernels", *POSTERIORS):
             continue
         _, ax = plt.subplots()
         given = {"plot_strength": selection, "plot_calibration": selection}.get(name, result)
@@ -439,6 +439,8 @@ STACKS = ["plot_kernels", "plot_pattern", "plot_pair_counts"]
 RESULTS = ["plot_spectra", "plot_disagreement", "plot_agreement"]
 SELECTIONS = ["plot_strength", "plot_calibration"]
 INFORMATION = ["plot_rate", "plot_slowest"]
+#: Tested in test_plots_posterior.py.
+POSTERIORS = ["plot_intervals", "plot_uncertainty", "plot_estimate_on_posterior"]
 
 
 @pytest.mark.parametrize(
@@ -463,7 +465,7 @@ def test_what_is_of_the_wrong_type_is_named(names, what, returns, given):
 
 def test_no_picture_was_forgotten():
     functions = {name for name in plots.__all__ if name.startswith("plot_")}
-    assert functions == {*TRACES, *STACKS, *RESULTS, *SELECTIONS, *INFORMATION}
+    assert functions == {*TRACES, *STACKS, *RESULTS, *SELECTIONS, *INFORMATION, *POSTERIORS}
 
 
 def test_missing_variables_are_named(result, information):

@@ -2,16 +2,20 @@
 
 from .diagnostics import plot_agreement, plot_calibration, plot_disagreement, plot_strength
 from .kernels import MISSING, plot_kernels, plot_pair_counts, plot_pattern, plot_spectra
+from .posterior import plot_estimate_on_posterior, plot_intervals
 from .rate import plot_rate, plot_slowest
 from .trace import plot_gain_parts, plot_increments, plot_trace
+from .uncertainty import plot_uncertainty
 
 __all__ = [
     "MISSING",
     "plot_agreement",
     "plot_calibration",
     "plot_disagreement",
+    "plot_estimate_on_posterior",
     "plot_gain_parts",
     "plot_increments",
+    "plot_intervals",
     "plot_kernels",
     "plot_pair_counts",
     "plot_pattern",
@@ -20,4 +24,5 @@ __all__ = [
     "plot_spectra",
     "plot_strength",
     "plot_trace",
+    "plot_uncertainty",
 ]

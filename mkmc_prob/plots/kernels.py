@@ -101,8 +101,8 @@ def plot_kernels(
                 raise LabelError(
                     f"after: its {what} are not those of `before`. Pass its completion."
                 )
-    names = _chosen(kernels, known, "kernel")
-    order = _chosen(objects, labels, "object")
+    names = chosen_labels(kernels, known, "kernel")
+    order = chosen_labels(objects, labels, "object")
     if not names or not order:
         raise LabelError("kernels, objects: there is nothing to draw. Name at least one of each.")
     shape = (len(stacks), len(names))
@@ -316,7 +316,7 @@ def _mark(ax: "Axes", never: NDArray[np.bool_], colours: "Colormap", *, explain:
         legend(ax, [(words, key)], frameon=False, handlelength=1.2, **beside)
 
 
-def _chosen(wanted: Iterable[Hashable] | None, known: Labels, what: str) -> list[Any]:
+def chosen_labels(wanted: Iterable[Hashable] | None, known: Labels, what: str) -> list[Any]:
     """Return the labels that are wanted, all if None; raise where one is not known."""
     if wanted is None:
         return known.tolist()  # type: ignore[no-any-return]
