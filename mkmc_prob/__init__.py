@@ -32,7 +32,7 @@ from .missingness import remove_objects
 from .model import GaussianModel
 from .pooling import pool_estimates
 from .posterior import continue_posterior, load_posterior, sample_posterior, save_posterior
-from .posterior_tree import posterior_models
+from .posterior_tree import posterior_entry, posterior_models
 from .preprocessing import center, describe, normalize, repair_spectrum
 from .prior import WishartPrior
 from .result import MKMCResult, load_result
@@ -77,6 +77,7 @@ __all__ = [
     "normalize",
     "plots",
     "pool_estimates",
+    "posterior_entry",
     "posterior_models",
     "reduce_rank",
     "relative_error",

@@ -69,6 +69,7 @@ class Geodesic(EMSteps):
     definite, and the factor is at hand. Frames of different iterates are identified by left
     translation, so the memory of ordinary L-BFGS needs no transport. Beyond the EM map a step
     costs two triangular products, one product B B' and one two-sided triangular solve.
+    Equations :eq:`eq-gradient`, :eq:`eq-gradient-step` and :eq:`eq-step` of the derivation.
 
     The first step is an EM step, and so is any that L-BFGS fails to raise L by.
 

@@ -74,6 +74,7 @@ class ConditionalGaussian:
     h | v ~ N(A' v, C) with the regression A = M_vv^-1 M_vh and the conditional covariance
     C = M_hh - M_hv A, the Schur complement of M_vv. Made by `GaussianModel.condition`, as a
     `CovarianceForm` or a `PrecisionForm`.
+    Equations :eq:`eq-regression` and :eq:`eq-conditional` of the derivation.
 
     Attributes
     ----------
@@ -149,6 +150,8 @@ class ConditionalGaussian:
     def expected_second_moments(self, visible_moment: Matrix) -> tuple[Matrix, Matrix]:
         """Return Q_vh = Q_vv A and Q_hh = C + A' Q_vv A, given E[v v'] = Q_vv.
 
+        Equations :eq:`eq-e-step-vh` and :eq:`eq-e-step-hh` of the derivation.
+
         Parameters
         ----------
         visible_moment
@@ -196,7 +199,7 @@ class ConditionalGaussian:
 class PrecisionForm(ConditionalGaussian):
     """h given v from P = M^-1: one Cholesky of P_hh, m^3/3 operations.
 
-    C = P_hh^-1 and A = -P_vh C.
+    C = P_hh^-1 and A = -P_vh C. Equation :eq:`eq-precision-form` of the derivation.
     """
 
     def __init__(
@@ -250,6 +253,7 @@ class CovarianceForm(ConditionalGaussian):
 
     With M_vv = L L' and W = L^-1 M_vh: A = L'^-1 W, C = M_hh - W' W and
     log det C = log det M - log det M_vv; `log_det` is log det M.
+    Equation :eq:`eq-regression` of the derivation.
     """
 
     def __init__(

@@ -35,7 +35,13 @@ def degrees_per_kernel(
     LabelError
         Where a kernel has none, or one belongs to no kernel.
     """
+    if isinstance(given, xr.DataArray | np.ndarray) and given.ndim > 1:
+        raise KernelError(f"{what}: {given.ndim} dims found; one number for each kernel is needed.")
     if isinstance(given, xr.DataArray) and given.ndim == 1:
+        if given.dims != ("kernel",) and given.dims[0] in given.indexes:
+            raise LabelError(
+                f"{what}: labelled by {given.dims[0]!r}; 'kernel' is needed. Rename the dim."
+            )
         given = given.to_series()
     if isinstance(given, Mapping | pd.Series):
         as_labels(given.keys(), f"{what}, kernels")

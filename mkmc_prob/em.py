@@ -32,7 +32,8 @@ class EM:
     """EM for the penalized likelihood of a model matrix, step by step (the paper, Algorithm 1).
 
     `fit` calls these very methods. With S the expected statistics taken at a model M,
-    ``q_function(M, S) + entropy(S) == penalized_log_likelihood(M)``.
+    ``q_function(M, S) + entropy(S) == penalized_log_likelihood(M)``
+    (equation :eq:`eq-level` of the derivation).
 
     Parameters
     ----------
@@ -127,7 +128,10 @@ class EM:
         return f"EM({len(self.sources)} kernels, {len(self.objects)} objects, {self.prior!r})"
 
     def initial_model(self) -> GaussianModel:
-        """Return the paper's start: the M-step of the kernels with zeros where entries miss."""
+        """Return the paper's start: the M-step of the kernels with zeros where entries miss.
+
+        Equation :eq:`eq-initial` of the derivation.
+        """
         return self._maximize(self._sum_of_shown(np.ones(len(self.names))))
 
     def e_step(self, model: GaussianModel) -> ExpectedStatistics:
@@ -139,9 +143,10 @@ class EM:
         objects. (tr P_vv Q_vv + tr P_vh' Q_vh is the same, but exact only to the condition number
         of M: the whole is level in A, and an error of P meets M on both sides.)
         Kernels that hide most objects enter by their scores instead, where that is cheaper; see
-        `MarginalScore`.
+        `MarginalScore`. Equations :eq:`eq-e-step-vh`, :eq:`eq-e-step-hh`,
+        :eq:`eq-precision-log-det` and :eq:`eq-completed-trace` of the derivation.
         """
-        precision = self._own(model).precision  # first: it takes the Cholesky factor's place
+        precision = self.own(model).precision  # first: it takes the Cholesky factor's place
         traces = blas.dgemv(1.0, self._entries.T, precision.reshape(-1), trans=1)
         # Half of what is visible, the rows of hidden objects, and half of Q_hh: with the transpose
         # to come that is all.
@@ -207,6 +212,7 @@ class EM:
         """Return the model that maximizes the Q-function (Algorithm 1, line 11).
 
         M = (lambda T + S) / (lambda + N); the paper's (lambda I + sum_k Q(k)) / (lambda + K).
+        Equation :eq:`eq-m-step` of the derivation.
         """
         return self._maximize(self._taken(statistics).second_moment)
 
@@ -215,19 +221,25 @@ class EM:
 
         S are the expected statistics, G = -M^-1 / 2 and A the cumulant with N degrees of freedom;
         nothing is left out but the prior's constant.
+        Equation :eq:`eq-q-function` of the derivation.
         """
-        fit = inner(self._own(model).precision, self._taken(statistics).second_moment)
+        fit = inner(self.own(model).precision, self._taken(statistics).second_moment)
         cumulant = model.cumulant(self.total_degrees_of_freedom)
         return -0.5 * fit - cumulant + self.prior.log_density(model)
 
     def entropy(self, statistics: ExpectedStatistics) -> float:
-        """Return sum_k nu_k times the entropy of h_k given v_k where `statistics` were taken."""
+        """Return sum_k nu_k times the entropy of h_k given v_k where `statistics` were taken.
+
+        Equation :eq:`eq-entropy` of the derivation.
+        """
         return float(self._taken(statistics).entropy.sum())
 
     def penalized_log_likelihood(
         self, model: GaussianModel, statistics: ExpectedStatistics | None = None
     ) -> float:
         """Return L(M) = sum_k nu_k E_q[log N(v_k | 0, M_vv)] + log p(M), in nats.
+
+        Equation :eq:`eq-penalized-likelihood` of the derivation.
 
         Parameters
         ----------
@@ -248,6 +260,7 @@ class EM:
         It is infinite where a completed kernel is singular, as any kernel of fewer features than
         objects is; the penalized log-likelihood exists there too. Where J is finite, J + L is the
         same number after every E-step.
+        Equations :eq:`eq-objective-j` and :eq:`eq-j-plus-l` of the derivation.
         """
         scale = labelled(self.prior.scale_matrix(self.objects), self.objects, "scale")
         objective = self.prior.strength * kl_divergence(scale, model.covariance)
@@ -259,12 +272,13 @@ class EM:
         """Return the kernels completed by their expectations at `model`, as a stack without NaN.
 
         What was visible comes back bit for bit.
+        Equations :eq:`eq-e-step-vh` and :eq:`eq-e-step-hh` of the derivation.
         """
         completed = self._shown.copy()
         for values, source in zip(completed.values, self.sources, strict=True):
             if source.visible.all():
                 continue
-            conditional = self._own(model).condition(source.visible)
+            conditional = self.own(model).condition(source.visible)
             cross, hidden = conditional.expected_second_moments(source.moment)
             values[np.ix_(source.v, source.h)] = cross
             values[np.ix_(source.h, source.v)] = cross.T
@@ -301,7 +315,10 @@ class EM:
         return float(np.finfo(np.float64).eps * (factor + terms))
 
     def update_trace(self, statistics: ExpectedStatistics) -> float:
-        """Return tr M^-1 F(M), F(M) the EM update of the model M; l at a fixed point."""
+        """Return tr M^-1 F(M), F(M) the EM update of the model M; l at a fixed point.
+
+        It makes the first part of the gain, equation :eq:`eq-gain-q` of the derivation.
+        """
         precision = statistics.model.precision
         weight = self.prior.strength + self.total_degrees_of_freedom
         scale = self._scale
@@ -339,7 +356,7 @@ class EM:
             raise KernelError("statistics: another EM took them. Pass what e_step(model) returns.")
         return statistics
 
-    def _own(self, model: GaussianModel) -> GaussianModel:
+    def own(self, model: GaussianModel) -> GaussianModel:
         """Return `model` if it is over these objects in this order; raise otherwise."""
         if not isinstance(model, GaussianModel):
             raise KernelError(

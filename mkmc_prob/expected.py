@@ -52,6 +52,8 @@ def source_of(
 class ExpectedStatistics:
     """What the E-step at a model gives: the expected sufficient statistics and their by-products.
 
+    Equation :eq:`eq-expected-statistic` of the derivation.
+
     Attributes
     ----------
     model : GaussianModel
@@ -101,10 +103,16 @@ class ExpectedStatistics:
 
     @property
     def sufficient_statistic(self) -> xr.DataArray:
-        """S = sum_k nu_k E[x_k x_k'], labelled: dims ``(object, object_bis)``."""
+        """S = sum_k nu_k E[x_k x_k'], labelled: dims ``(object, object_bis)``.
+
+        Equations :eq:`eq-sufficient-statistic` and :eq:`eq-expected-statistic` of the derivation.
+        """
         return labelled(self.second_moment, self.model.objects, "sufficient_statistic")
 
     @cached_property
     def completed(self) -> xr.DataArray:
-        """The completed kernels E[x_k x_k'] as a stack: the paper's Q(k) after its E-step."""
+        """The completed kernels E[x_k x_k'] as a stack: the paper's Q(k) after its E-step.
+
+        Equations :eq:`eq-e-step-vh` and :eq:`eq-e-step-hh` of the derivation.
+        """
         return self.em.complete(self.model)

@@ -1,10 +1,38 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and work that Ctrl-C does not break off."""
 
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from .errors import MKMCError
+
+
+def a_path(given: Any) -> Path:
+    """Return `given` as a path; raise MKMCError where it is none."""
+    try:
+        return Path(given)
+    except TypeError as error:
+        raise MKMCError(f"path: {given!r} found; the name of a file is needed.") from error
+
+
+@contextmanager
+def interrupts_held() -> Iterator[list[Any]]:
+    """Hold back Ctrl-C while the block runs; where it struck the list it gets is not empty."""
+    struck: list[Any] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield struck  # no handler can be set, or Ctrl-C is not listened to
+        return
+    signal.signal(signal.SIGINT, lambda *what: struck.append(what))
+    try:
+        yield struck
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

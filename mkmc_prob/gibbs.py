@@ -87,6 +87,7 @@ class GibbsSampler:
 
     V V' = nu Q_vv with r = rank(Q_vv) columns, E's columns are N(0, C), S = sum_k S(k). The
     expectation of the first is EM's E-step, the mode of the second, as a density of P, its M-step.
+    Equations :eq:`eq-wishart` and :eq:`eq-posterior` of the derivation.
 
     Parameters
     ----------
@@ -124,6 +125,8 @@ class GibbsSampler:
     """
 
     def __init__(self, em: EM) -> None:
+        if not isinstance(em, EM):
+            raise KernelError(f"em: {type(em).__name__} found; pass EM(stack, prior, degrees).")
         self.em = em
         stack = em.stack
         size = len(em.objects)
@@ -158,13 +161,16 @@ class GibbsSampler:
         A' V = -L'^-1 Y with Y = L^-1 P_hv V: so [H, W^(1/2)] = L'^-1 [Z - Y, B], Z standard normal
         and B B' ~ Wishart(nu - r, I) by Bartlett's decomposition. Neither A nor C is formed, and
         the cost does not depend on nu. tr M_vv^-1 Q_vv = tr P_vv Q_vv - ||Y||^2 / nu comes along.
+        Equations :eq:`eq-draw-completed` and :eq:`eq-precision-trace` of the derivation.
 
         Raises
         ------
+        KernelError, LabelError
+            Where the model is none, or over other objects than the kernels.
         IndefiniteKernelError
             Where the model is too near to singular to condition on.
         """
-        precision = model.precision
+        precision = self.em.own(model).precision
         moment = self._half_shown.copy()
         hidden = np.empty(self.size)
         log_likelihood = np.empty(len(self._parts))
@@ -224,6 +230,7 @@ class GibbsSampler:
         P ~ Wishart(lambda + l + 1 + N, (lambda T + S)^-1). With lambda T + S = L L' and U U'
         ~ Wishart(., I), U upper triangular, F = L U'^-1 is lower triangular and M = F F': M comes
         with its Cholesky factor, and nothing is inverted.
+        Equation :eq:`eq-draw-model` of the derivation.
 
         Raises
         ------
@@ -236,6 +243,11 @@ class GibbsSampler:
         self, second_moment: Matrix, degrees: float, rng: np.random.Generator
     ) -> GaussianModel:
         what = "the sum of the prior's scale and the completed kernels"
+        if np.shape(second_moment) != self._prior_moment.shape:
+            raise KernelError(
+                f"second_moment: shape {np.shape(second_moment)} found, "
+                f"{self._prior_moment.shape} expected. Pass that of draw_completed."
+            )
         total = second_moment + self._prior_moment
         factor = cholesky(total, what, self.em.objects, TOO_SINGULAR, overwrite=True)
         factor = inverse_wishart_factor(factor, degrees, rng)

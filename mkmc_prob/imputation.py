@@ -6,21 +6,22 @@ Enters: a posterior, or a fit. Leaves: completed stacks, which `pooling` hands t
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 import xarray as xr
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from .checks import generator, whole_number
+from .checks import generator, rounding_share, whole_number
 from .degrees import DegreesOfFreedom, degrees_per_kernel
 from .em import EM
 from .entries import Entries
 from .errors import KernelError, LabelError, MKMCError, warn
 from .gibbs import GibbsSampler
 from .kernels import check_stack, visible_objects
-from .posterior_tree import run_of
+from .posterior_run import run_of
 from .result import MKMCResult
 
-#: What `sample_completed` says of its draws in ``attrs["drawn_from"]``.
+#: What `sample_completed` says of its draws in the coordinate ``drawn_from``.
 FROM_POSTERIOR, FROM_ESTIMATE = "posterior", "estimate"
 
 
@@ -68,7 +69,7 @@ def sample_completed(
     DataArray
         Dims ``("imputation", "kernel", "object", "object_bis")``, without NaN, each kernel exactly
         symmetric; visible entries are those observed, bit for bit. 8 draws K l^2 bytes.
-        ``attrs["drawn_from"]`` is ``"posterior"`` or ``"estimate"``.
+        The coordinate ``drawn_from`` is ``"posterior"`` or ``"estimate"``.
 
     Raises
     ------
@@ -113,12 +114,13 @@ def sample_completed(
         dims=("imputation", *stack.dims),
         coords={
             "imputation": np.arange(count),
+            "drawn_from": ("imputation", np.full(count, drawn_from)),
             "kernel": stack["kernel"].values,
             "object": stack["object"].values,
             "object_bis": stack["object"].values,
         },
         name="completed",
-        attrs={"long_name": "completed kernel matrices, drawn", "drawn_from": drawn_from},
+        attrs={"long_name": "completed kernel matrices, drawn"},
     )
 
 
@@ -183,4 +185,30 @@ def _checked_against(observed: Any, stack: xr.DataArray) -> xr.DataArray:
                 f"observed: kernel {name!r} shows object {label!r} in one of the stacks only. "
                 f"{whose}"
             )
+    _check_more(given, stack)
     return given
+
+
+def _check_more(given: xr.DataArray, stack: xr.DataArray) -> None:
+    """Raise where the visible blocks of `given` are not those of `stack` and something beside."""
+    for name, seen, matrix, reduced, eps in zip(
+        stack["kernel"].values.tolist(),
+        visible_objects(stack).values,
+        given.values,
+        stack.values,
+        given["rounding"].values.tolist(),
+        strict=True,
+    ):
+        place = np.ix_(seen, seen)
+        rest = matrix[place] - reduced[place]
+        # What reduce_rank leaves out is positive semidefinite and orthogonal to what it keeps, to
+        # the rounding of the kernel itself.
+        norm = float(scipy.linalg.norm(matrix[place]))
+        tolerance = rounding_share(len(rest), eps)
+        common = float((rest * reduced[place]).sum())
+        least = float(scipy.linalg.eigvalsh(rest)[0]) if rest.any() else 0.0
+        if least < -tolerance * norm or common > tolerance * norm**2:
+            raise KernelError(
+                f"observed: the draws are not of an approximation of kernel {name!r}: it differs by "
+                "more than reduce_rank leaves out. Pass the stack that reduce_rank was given."
+            )

@@ -46,7 +46,8 @@ class EMDerivative:
     Psi = I - Pi the projector on what the kernel hides, Pi = U' M_vv^-1 U with U the visible rows
     of B, and R = U' M_vv^-1 Q_vv M_vv^-1 U. The derivative DF is the sum over the kernels, weighted
     by nu_k / (lambda + N). It is symmetric, so the eigenvalues of DF are real; at a fixed point the
-    curvature of L along W is -((lambda + N) / 2) <W, W - DF W>.
+    curvature of L along W is -((lambda + N) / 2) <W, W - DF W>. Equations :eq:`eq-derivative` and
+    :eq:`eq-curvature` of the derivation.
 
     Parameters
     ----------
@@ -111,7 +112,8 @@ def missing_information(
     of the information on any one direction of the model that is missing, the prior counted as
     observed. The same number says whether the model is a maximum: the curvature of L along the
     slowest direction is ((lambda + N) / 2) (1 - r) per squared length in the affine-invariant
-    metric, and where r > 1 the model is a saddle.
+    metric, and where r > 1 the model is a saddle. Equations :eq:`eq-rate`, :eq:`eq-curvature` and
+    :eq:`eq-gain-to-come` of the derivation.
 
     Parameters
     ----------

@@ -81,6 +81,8 @@ def cholesky(
     variances = np.diagonal(matrix).copy()
     # A symmetric matrix is its own transpose; the transpose is in LAPACK's order without a copy.
     factor, info = lapack.dpotrf(matrix.T, lower=1, clean=int(clean), overwrite_a=int(overwrite))
+    if not info and not factor[-1, -1] > 0.0:  # OpenBLAS lets NaN through, and it gets this far
+        info = 1 + int(np.argmax(~(np.diagonal(factor) > 0.0)))
     if info:
         row: Any = info - 1
         at = row if labels is None else labels.tolist()[row]

@@ -56,6 +56,7 @@ class MarginalScore:
         E[x x'] = M + M Z M:
 
     the E-step without a regression. The kernels' Z add up before the two products with M.
+    Equations :eq:`eq-score` and :eq:`eq-score-form` of the derivation.
 
     Attributes
     ----------

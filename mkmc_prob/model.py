@@ -35,6 +35,7 @@ class GaussianModel:
 
     With the sufficient statistic S = sum_k nu_k x_k x_k' and N = sum_k nu_k its log density is
     <S, G(M)> - A(M): `natural_parameter` is G = -M^-1 / 2, `cumulant` is A.
+    Equations :eq:`eq-model` and :eq:`eq-exponential-family` of the derivation.
 
     Parameters
     ----------
@@ -160,11 +161,17 @@ class GaussianModel:
 
     @property
     def natural_parameter(self) -> xr.DataArray:
-        """G(M) = -M^-1 / 2, labelled (the paper's eq. for S and G)."""
+        """G(M) = -M^-1 / 2, labelled (the paper's eq. for S and G).
+
+        Equation :eq:`eq-natural-parameter` of the derivation.
+        """
         return labelled(-0.5 * self.precision, self.objects, "natural_parameter")
 
     def cumulant(self, degrees_of_freedom: float = 1.0) -> float:
-        """Return A(M) = (N/2) log det M + (N l / 2) log 2 pi, N the total degrees of freedom."""
+        """Return A(M) = (N/2) log det M + (N l / 2) log 2 pi, N the total degrees of freedom.
+
+        Equation :eq:`eq-cumulant` of the derivation.
+        """
         size = len(self.objects)
         degrees_of_freedom = positive_number(degrees_of_freedom, "degrees_of_freedom")
         return 0.5 * degrees_of_freedom * (self.log_determinant + size * LOG_2_PI)
@@ -174,6 +181,7 @@ class GaussianModel:
 
         This is -(1/2) (n log 2 pi + log det M_vv + tr M_vv^-1 Q_vv), by a Cholesky factor of
         M_vv: the direct form. (The E-step gets the same number from the precision.)
+        Equation :eq:`eq-observed-log-likelihood` of the derivation.
 
         Parameters
         ----------
@@ -205,6 +213,8 @@ class GaussianModel:
         self, visible: ArrayLike | xr.DataArray, space: Workspace | None = None
     ) -> ConditionalGaussian:
         """Return the distribution of the other objects given the visible ones.
+
+        Equation :eq:`eq-conditional` of the derivation.
 
         Parameters
         ----------

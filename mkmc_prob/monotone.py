@@ -20,6 +20,8 @@ CLEAR = 0.1
 def check_monotone(trace: xr.Dataset) -> pd.DataFrame:
     """Check that the penalized log-likelihood rose at every step, and that the trace adds up.
 
+    Equation :eq:`eq-ascent` of the derivation.
+
     Parameters
     ----------
     trace
@@ -120,6 +122,7 @@ def empirical_rate(trace: xr.Dataset) -> xr.DataArray:
     Near a maximum EM's distance to it shrinks by the rate r at every step, and so the gains, which
     are its squares, by r^2. From below, as the slower directions come to light, sqrt(gain of the
     step / gain of the step before) rises to the r that `missing_information` computes.
+    Equation :eq:`eq-rate` of the derivation.
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from scipy import stats
@@ -15,6 +16,21 @@ from scipy import stats
 from .checks import real_number
 from .errors import MKMCError
 from .imputation import FROM_POSTERIOR
+
+#: Beyond this the squares of answers overflow; below its inverse they vanish.
+LARGEST = 1e150
+#: What is returned, and so no dim of an answer.
+NAMES = (
+    "estimate",
+    "standard_error",
+    "lower",
+    "upper",
+    "within",
+    "between",
+    "degrees_of_freedom",
+    "missing_share",
+    "missing_information",
+)
 
 
 def pool_estimates(
@@ -40,8 +56,9 @@ def pool_estimates(
     ----------
     function
         From a completed stack, dims ``("kernel", "object", "object_bis")``, to an estimate or to
-        ``(estimate, variance)``: numbers, arrays or labelled arrays of one shape, entry by entry.
-        An estimate alone describes these very objects: u_i = 0.
+        ``(estimate, variance)``: numbers, arrays or labelled ones (pandas, xarray) of one shape,
+        the same labels for every stack. An estimate alone describes these very objects: u_i = 0.
+        It gets copies.
     completed
         At least two, of `sample_completed` from a posterior.
     complete_degrees_of_freedom
@@ -61,8 +78,8 @@ def pool_estimates(
     ------
     MKMCError
         Where the stacks were not drawn from a posterior: Rubin's rules hold for proper imputations
-        only; where there are less than two; where what the function returns is not finite, differs
-        in shape, or has a negative variance.
+        only; where there are less than two, or one of them twice; where what the function returns
+        is not finite, differs in shape or labels, or has a negative variance.
 
     Examples
     --------
@@ -76,31 +93,25 @@ def pool_estimates(
     array([0., 1.])
     """
     stacks = _checked(completed)
+    if not callable(function):
+        raise MKMCError(f"function: {function!r} found; a function of a stack is needed.")
     m = len(stacks)
     level = real_number(confidence)
     if level is None or not 0.0 < level < 1.0:
         raise MKMCError(f"confidence: {confidence!r} found; a number between 0 and 1 is needed.")
-    complete = real_number(complete_degrees_of_freedom)
-    if complete_degrees_of_freedom == np.inf:
-        complete = np.inf
-    if complete is None or not complete > 0.0:
-        raise MKMCError(
-            f"complete_degrees_of_freedom: {complete_degrees_of_freedom!r} found; a number > 0 is "
-            "needed, or infinity."
-        )
-    answers = [_answer(function, stack, i) for i, stack in enumerate(stacks)]
+    complete = _positive_or_infinite(complete_degrees_of_freedom)
+    answers = [_answer(function, stack.copy(), i) for i, stack in enumerate(stacks)]
     first = answers[0][0]
     for i, answer in enumerate(answers):
         for part in answer:
-            if part.dims != first.dims or part.shape != first.shape:
-                raise MKMCError(
-                    f"function: shape {part.shape} {part.dims} found for imputation {i}, "
-                    f"{first.shape} {first.dims} for the first. All must be alike."
-                )
+            _check_alike(part, first, i)
+    if not first.size:
+        raise MKMCError("function: it returned no number. Return one at least.")
     estimates = np.stack([estimate.values for estimate, _ in answers])
     within = np.stack([variance.values for _, variance in answers]).mean(axis=0)
     # From the first: what does not vary has no variance, whatever the rounding of a mean.
     apart = estimates - estimates[0]
+    _check_range(apart, within)
     mean = estimates[0] + apart.mean(axis=0)
     between = apart.var(axis=0, ddof=1)
     extra = (1.0 + 1.0 / m) * between
@@ -126,12 +137,51 @@ def pool_estimates(
     return pooled
 
 
+def _positive_or_infinite(given: Any) -> float:
+    """Return the degrees of freedom of a t-test."""
+    number = np.inf if isinstance(given, float) and given == np.inf else real_number(given)
+    if number is None or not number > 0.0:
+        raise MKMCError(
+            f"complete_degrees_of_freedom: {given!r} found; a number > 0 is needed, or infinity."
+        )
+    return float(number)
+
+
+def _check_alike(part: xr.DataArray, first: xr.DataArray, place: int) -> None:
+    """Raise where an answer is of another shape than the first, or of other labels."""
+    if part.dims != first.dims or part.shape != first.shape:
+        raise MKMCError(
+            f"function: shape {part.shape} {part.dims} found for imputation {place}, "
+            f"{first.shape} {first.dims} for the first. All must be alike."
+        )
+    for dim in first.dims:
+        if not first.get_index(dim).equals(part.get_index(dim)):
+            raise MKMCError(
+                f"function: for imputation {place} the labels of {dim!r}, or their order, are not "
+                "those of the first. All must be alike: select and sort by what does not vary."
+            )
+
+
+def _check_range(apart: NDArray[np.float64], within: NDArray[np.float64]) -> None:
+    """Raise where squares leave the range of numbers."""
+    size = np.abs(apart)
+    # A small one beside a variance within is rightly nothing.
+    small = (size > 0.0) & (size < 1.0 / LARGEST) & (within == 0.0)
+    if (size > LARGEST).any() or small.any():
+        raise MKMCError(
+            "function: answers that differ by more than 1e150, or by less than 1e-150, have no "
+            "variance in the range of numbers. Rescale them."
+        )
+    if (within > LARGEST**2).any():
+        raise MKMCError("function: a variance is above 1e300. Rescale the answers.")
+
+
 def _degrees(
     share: NDArray[np.float64], within: NDArray[np.float64], m: int, complete: float
 ) -> NDArray[np.float64]:
     """Return Barnard and Rubin's degrees of freedom; without a complete-data variance, m - 1."""
     of_missing = np.divide(share**2, m - 1)
-    if np.isinf(complete):
+    if complete > LARGEST:
         of_observed = np.zeros_like(share)
     else:
         observed = complete * (complete + 1.0) / (complete + 3.0) * (1.0 - share)
@@ -144,11 +194,17 @@ def _checked(completed: Any) -> xr.DataArray:
     dims = ("imputation", "kernel", "object", "object_bis")
     if not isinstance(completed, xr.DataArray) or completed.dims != dims:
         raise MKMCError(f"completed: dims {dims} are needed. Pass what sample_completed returns.")
-    if completed.attrs.get("drawn_from") != FROM_POSTERIOR:
+    drawn_from = completed.coords.get("drawn_from")
+    if drawn_from is None or (drawn_from != FROM_POSTERIOR).any():
         raise MKMCError(
-            "completed: not drawn from a posterior. Rubin's rules need draws whose models were "
+            "completed: not all drawn from a posterior. Rubin's rules need draws whose models were "
             "drawn, too: completions at an estimate understate the variance. Pass "
             "sample_completed(posterior, draws=...)."
+        )
+    if "imputation" in completed.indexes and not completed.indexes["imputation"].is_unique:
+        raise MKMCError(
+            "completed: a draw occurs more than once along 'imputation', and says no more than "
+            "once. If these are different draws, give each a label of its own."
         )
     if len(completed) < 2:
         raise MKMCError("completed: one stack has no variance. Draw two at least, better 20.")
@@ -164,6 +220,8 @@ def _answer(
     try:
         labelled = _labelled(estimate)
         spread = _labelled(variance)
+    except MKMCError:
+        raise
     except (TypeError, ValueError) as error:
         raise MKMCError(
             f"function: {answer!r} found for imputation {place}; numbers are needed, an estimate "
@@ -180,10 +238,15 @@ def _answer(
 
 
 def _labelled(values: Any) -> xr.DataArray:
-    if not isinstance(values, xr.DataArray):
-        array = np.asarray(values)
-        if array.dtype.kind not in "biuf":
-            raise TypeError("not numbers")
-        values = xr.DataArray(array, dims=[f"dim_{i}" for i in range(array.ndim)])
-    plain: xr.DataArray = values.reset_coords(drop=True).astype(np.float64)
+    array = values if isinstance(values, xr.DataArray) else xr.DataArray(np.asarray(values))
+    if isinstance(values, pd.Series | pd.DataFrame):
+        array = xr.DataArray(values)  # with its labels
+    if array.dtype.kind not in "biuf":
+        raise TypeError("not numbers")
+    if taken := [dim for dim in array.dims if dim in NAMES]:
+        raise MKMCError(
+            f"function: the answer has a dim {taken[0]!r}, which is what a result of pooling is "
+            "called. Rename it."
+        )
+    plain: xr.DataArray = array.reset_coords(drop=True).astype(np.float64)
     return plain

@@ -7,7 +7,6 @@ its chains in `chains`, the entries they are made of in `entries`, the tree in `
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,13 @@ from .degrees import DegreesOfFreedom, degrees_per_kernel
 from .em import EM
 from .entries import Entries
 from .errors import ConvergenceWarning, KernelError, MKMCError, warn
-from .files import replace_file
+from .files import a_path, interrupts_held, replace_file
 from .fit import DEFAULT_STRENGTH, one_prior
 from .gibbs import GibbsSampler
 from .kernels import check_stack, warn_of_scales
 from .mixing import warn_of_chains, warn_of_entries
-from .posterior_tree import Run, run_of, tree_of
+from .posterior_run import Run, run_of
+from .posterior_tree import tree_of
 from .prior import WishartPrior
 
 #: All entries are kept where their draws take no more bytes than this.
@@ -37,7 +37,7 @@ def sample_posterior(
     stack: xr.DataArray,
     *,
     degrees_of_freedom: DegreesOfFreedom,
-    strength: float = DEFAULT_STRENGTH,
+    strength: float | None = None,
     prior: WishartPrior | None = None,
     draws: int = 1000,
     tune: int = 500,
@@ -63,8 +63,9 @@ def sample_posterior(
         kernels, one per kernel, or labelled by kernel. It decides how wide the posterior is, so
         there is no default. Features that depend on each other count for fewer than they are.
     strength, prior
-        As in `fit`: lambda, or the prior itself. The proper reading of the prior is meant,
-        M^-1 ~ Wishart(lambda + l + 1, (lambda T)^-1).
+        As in `fit`: lambda, or the prior itself; one of them is needed. `select_strength` chooses
+        it, for the same degrees of freedom: it is relative to their sum. The proper reading of the
+        prior is meant, M^-1 ~ Wishart(lambda + l + 1, (lambda T)^-1).
     draws, tune
         How many draws each chain keeps, at least 4, and how many it drops before.
     chains
@@ -105,7 +106,7 @@ def sample_posterior(
         Where `workers` is more than 1 and joblib is not installed.
     KeyboardInterrupt
         Where Ctrl-C strikes before there are 4 draws. Later it ends the run with a warning, and
-        what was drawn is returned.
+        what was drawn is returned; another one then ends the diagnostics.
 
     Warns
     -----
@@ -124,9 +125,10 @@ def sample_posterior(
     of each kernel that shows n and hides m objects), F of them kept in full, R = `quantile_draws`
     and K kernels, the result takes 8 bytes times
 
-        C D (F + 1) + E (R + 2 C) + 5 (K + 1) l^2 + 2 C l^2,
+        C D (F + 1) + E (R + 2 C) + (6 K + 5 + 3 C) l^2,
 
-    its second term only where not all is kept. Beyond that the sampler has about (3 K + 10) l^2,
+    its second term only where not all is kept; the labels of the F entries and flags of (K + 1) l^2
+    entries, a byte or two each, come to it. Beyond that the sampler has about (3 K + 10) l^2,
     and a chain that runs another E (R / C + 6). The first term is held three times while the
     result is put together.
 
@@ -147,7 +149,12 @@ def sample_posterior(
     >>> bool(sd.sel(object_bis="b") == 0.0), bool(sd.sel(object_bis="c") > 0.1)
     (True, True)
     """
-    prior = one_prior(strength, prior)
+    if strength is None and prior is None:
+        raise KernelError(
+            "strength: none found. It is relative to the degrees of freedom: choose it by "
+            "select_strength(stack, degrees_of_freedom=...), or pass a prior."
+        )
+    prior = one_prior(DEFAULT_STRENGTH if strength is None else strength, prior)
     draws, tune = whole_number(draws, "draws", least=4), whole_number(tune, "tune", least=0)
     chains = whole_number(chains, "chains", least=1)
     most = whole_number(quantile_draws, "quantile_draws", least=chains)
@@ -159,7 +166,7 @@ def sample_posterior(
     nu = degrees_per_kernel(degrees_of_freedom, stack["kernel"].values.tolist())
     sampler = GibbsSampler(EM.of(stack.copy(), prior, nu))
     entries = Entries(sampler.em)
-    plan = _plan(entries, keep, draws * chains, most)
+    plan = _plan(entries, keep, draws, chains, most)
     warn_of_scales(stack)
     warn_of_entries(entries)
     standing = [start_chain(sampler, np.random.Generator(np.random.PCG64(s))) for s in seeds]
@@ -211,14 +218,15 @@ def continue_posterior(
     workers = whole_number(workers, "workers", least=1)
     run = run_of(tree)
     if run.plan.every:
-        run.thin((run.chains[0].state.drawn + draws) * len(run.chains))
+        run.thin(run.chains[0].state.drawn + draws)
     return _finished(run, tune=0, draws=draws, workers=workers, progress=progress)
 
 
 def save_posterior(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
     """Write what `sample_posterior` returned to a netCDF file (suffix .nc), without loss.
 
-    An existing file is replaced when the new one is complete.
+    An existing file is replaced when the new one is complete. What was added to the tree is not
+    kept. Every number has a checksum: a damaged file is refused.
 
     Raises
     ------
@@ -239,14 +247,15 @@ def save_posterior(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
     >>> again.identical(tree)
     True
     """
-    if Path(path).suffix.lower() != ".nc":
+    path = a_path(path)
+    if path.suffix.lower() != ".nc":
         raise MKMCError(f"{path}: posteriors are netCDF files, whose suffix is .nc. Add it.")
     run_of(tree)
     with replace_file(path) as draft:
         try:
             # NaN is a value here, not a mark in the file, and encodings lose digits.
             plain = {
-                group.path: {name: {"_FillValue": None} for name in group.variables}
+                group.path: {name: _encoding(values) for name, values in group.variables.items()}
                 for group in tree.subtree
             }
             tree.to_netcdf(draft, engine="h5netcdf", encoding=plain)
@@ -277,7 +286,7 @@ def load_posterior(path: str | os.PathLike[str]) -> xr.DataTree:
         ...
     FileNotFoundError: nowhere.nc: there is no such file.
     """
-    path = Path(path)
+    path = a_path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file.")
     try:
@@ -291,6 +300,13 @@ def load_posterior(path: str | os.PathLike[str]) -> xr.DataTree:
         raise type(error)(f"{path}: {error}") from error
 
 
+def _encoding(values: xr.Variable) -> dict[str, Any]:
+    """Return how a variable is written."""
+    if values.ndim and values.size and values.dtype.kind in "fiub":
+        return {"_FillValue": None, "fletcher32": True}
+    return {"_FillValue": None}  # text, and single numbers, have no checksums in HDF5
+
+
 def _spawned(seed: Any, chains: int) -> list[np.random.SeedSequence]:
     """Return a seed for each chain."""
     try:
@@ -302,15 +318,15 @@ def _spawned(seed: Any, chains: int) -> list[np.random.SeedSequence]:
         ) from error
 
 
-def _plan(entries: Entries, keep: Any, draws: int, most: int) -> Plan:
+def _plan(entries: Entries, keep: Any, draws: int, chains: int, most: int) -> Plan:
     everything = np.arange(entries.size_model), np.arange(entries.size_hidden)
     if isinstance(keep, str) and keep in ("auto", "all"):
-        if keep == "all" or 8 * draws * entries.size <= ALL_BYTES:
+        if keep == "all" or 8 * draws * chains * entries.size <= ALL_BYTES:
             return Plan(*everything, every=0)
         places = entries.spread(SPREAD)
     else:
         places = entries.find(keep)
-    return Plan(*places, every=-(-draws // most))
+    return Plan(*places, every=-(-draws // (most // chains)))
 
 
 def _finished(run: Run, *, tune: int, draws: int, workers: int, progress: bool) -> xr.DataTree:
@@ -328,12 +344,18 @@ def _finished(run: Run, *, tune: int, draws: int, workers: int, progress: bool) 
     drawn = run.chains[0].state.drawn
     if drawn < 4:
         raise KeyboardInterrupt
-    tree = tree_of(run, interrupted=interrupted)
+    with interrupts_held() as struck:  # a second Ctrl-C must not throw away what the first kept
+        tree = tree_of(run, interrupted=interrupted)
     if interrupted:
         warn(
             f"interrupted: {drawn - before} of {draws} draws of each chain were drawn. Go on with "
             "continue_posterior(tree, draws=...).",
             ConvergenceWarning,
         )
-    warn_of_chains(tree)
+    try:
+        if struck:
+            raise KeyboardInterrupt
+        warn_of_chains(tree)
+    except KeyboardInterrupt:
+        warn("interrupted: whether the chains have mixed was not looked at.", ConvergenceWarning)
     return tree

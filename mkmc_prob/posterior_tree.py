@@ -1,56 +1,25 @@
-"""The tree of a posterior: ArviZ's groups and this package's own, and the way back to a run.
+"""The tree of a posterior: ArviZ's groups and this package's own.
 
-Enters: a run of chains, finished or not. Leaves: an `xarray.DataTree` that holds all of it; and the
-run again, from such a tree.
+Enters: a run of chains, finished or not. Leaves: an `xarray.DataTree` that holds all of it;
+`posterior_run` leads back.
 """
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .chains import Block, Chain, Moments, Plan, State
-from .em import EM
+from .chains import Moments
 from .entries import Entries, Places
 from .errors import MKMCError
-from .gibbs import GibbsSampler
-from .kernels import check_stack, visible_objects
+from .kernels import visible_objects
 from .labels import Labels
-from .linalg import Matrix
 from .matrices import labelled
-from .prior import WishartPrior
-from .result import with_labels
+from .posterior_run import LAYOUT, Run, joined, run_of
 
-#: The version of the layout of these trees.
-LAYOUT = 1
 QUANTILES = (0.05, 0.5, 0.95)
-
-
-@dataclass
-class Run:
-    """A run of chains: what they sample, what is kept, and what was drawn."""
-
-    stack: xr.DataArray
-    sampler: GibbsSampler
-    entries: Entries
-    plan: Plan
-    #: How many draws of all entries are kept at most, over all chains, where not all are.
-    most: int
-    starts: Matrix
-    chains: list[Chain]
-
-    def thin(self, draws: int) -> None:
-        """Widen the spacing of the draws of all entries, for so many draws to come in all."""
-        times = 1
-        while -(-draws // (self.plan.every * times)) > self.most:
-            times *= 2
-        self.plan = self.plan._replace(every=self.plan.every * times)
-        for c, chain in enumerate(self.chains):
-            block = _joined(chain)._replace(thinned=chain.thinned[::times])
-            self.chains[c] = chain._replace(blocks=(block,))
 
 
 def tree_of(run: Run, *, interrupted: bool) -> xr.DataTree:
@@ -59,7 +28,7 @@ def tree_of(run: Run, *, interrupted: bool) -> xr.DataTree:
 
     stack, sampler, entries, plan = run.stack, run.sampler, run.entries, run.plan
     names, objects = stack["kernel"].values, stack["object"].values
-    chains = [_joined(chain) for chain in run.chains]
+    chains = [joined(chain) for chain in run.chains]
     sampled = {
         "chain": np.arange(len(chains)),
         "draw": np.arange(len(chains[0].lp)),
@@ -78,6 +47,7 @@ def tree_of(run: Run, *, interrupted: bool) -> xr.DataTree:
     if sampler.em.prior.scale is not None:
         constants["scale"] = labelled(sampler.em.prior.scale_matrix(objects), objects, "scale")
     of_chain = {
+        "drawn": ("chain", [chain.state.drawn for chain in run.chains]),
         "factor": (("chain", "row", "column"), np.stack([c.state.factor for c in run.chains])),
         "random": ("chain", [json.dumps(chain.state.random) for chain in run.chains]),
     }
@@ -135,27 +105,6 @@ def tree_of(run: Run, *, interrupted: bool) -> xr.DataTree:
     return tree
 
 
-def run_of(tree: xr.DataTree) -> Run:
-    """Return the run that `tree_of` made `tree` of.
-
-    Raises
-    ------
-    MKMCError
-        Where the tree is another one.
-    """
-    if not isinstance(tree, xr.DataTree) or tree.attrs.get("mkmc_prob_posterior_layout") != LAYOUT:
-        raise MKMCError(
-            f"not a posterior of this version of mkmc_prob (layout {LAYOUT}). Pass what "
-            "sample_posterior returns or load_posterior reads."
-        )
-    try:
-        return _run_of(tree)
-    except KeyError as error:
-        raise MKMCError(
-            f"the posterior is damaged: {error} is missing. Sample it again."
-        ) from error
-
-
 def posterior_models(tree: xr.DataTree) -> xr.DataArray:
     """Return the draws of the model matrix, dims ``(chain, draw, object, object_bis)``.
 
@@ -192,6 +141,58 @@ def posterior_models(tree: xr.DataTree) -> xr.DataArray:
         },
         name="model",
     )
+
+
+def posterior_entry(tree: xr.DataTree, entry: tuple[Any, ...]) -> xr.DataArray:
+    """Return the draws of one entry, dims ``(chain, draw)``.
+
+    All of them where it is kept in full, else those of ``thinned_posterior``.
+
+    Parameters
+    ----------
+    tree
+        What `sample_posterior` returned.
+    entry
+        ``(object, object)`` of the model, ``(kernel, object, object)`` of a kernel; the objects in
+        any order.
+
+    Raises
+    ------
+    MKMCError
+        Where the tree is not one that `sample_posterior` returned.
+    KernelError
+        Where the entry has another form, or is visible: a constant.
+    LabelError
+        Where there is no such kernel or object.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import posterior_entry, sample_posterior, stack_kernels
+    >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
+    >>> tree = sample_posterior(stack, degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
+    >>> draws = posterior_entry(tree, ("Q2", 0, 1))
+    >>> draws.name, dict(draws.sizes)
+    ('Q2, 1, 0', {'chain': 4, 'draw': 2000})
+    """
+    run = run_of(tree)
+    try:
+        places = run.entries.find([entry])
+    except MKMCError as error:  # there the list is called `keep`
+        raise type(error)(f"entry{str(error).removeprefix('keep')}") from error
+    group = "model" if len(places[0]) else "hidden"
+    found = draws_of(tree, run, group, int(np.concatenate(places)[0]))
+    text = run.entries.labels(*places)[group][f"{group}_entry"].values[0]
+    return found.rename(str(text))
+
+
+def draws_of(tree: xr.DataTree, run: Run, group: str, place: int) -> xr.DataArray:
+    """Return the draws of an entry by its place: all where they are kept, else the thinned."""
+    kept: Places = getattr(run.plan, group)
+    at = int(np.searchsorted(kept, place))
+    whole = at < len(kept) and kept[at] == place
+    draws = tree["posterior" if whole else "thinned_posterior"].to_dataset()[group]
+    return draws[:, :, at if whole else place].reset_coords(drop=True)
 
 
 def _posterior(
@@ -259,54 +260,3 @@ def _summaries(
         whole = whole.merged(other)
     sd = np.sqrt(whole.squares / (whole.number - 1))
     return whole.mean, sd, np.quantile(thinned, QUANTILES, axis=(0, 1))
-
-
-def _joined(chain: Chain) -> Block:
-    """Return all that was kept of a chain as one block."""
-    return Block(chain.lp, chain.model, chain.hidden, Moments.none(0), chain.thinned)
-
-
-def _run_of(tree: xr.DataTree) -> Run:
-    observed = with_labels(tree["observed_data"].to_dataset())
-    constants = with_labels(tree["constant_data"].to_dataset())
-    posterior, state = tree["posterior"].to_dataset(), tree["state"].to_dataset()
-    stack = check_stack(observed["kernels"])
-    prior = WishartPrior(float(constants["strength"]), constants.get("scale"))
-    em = EM.of(stack.copy(), prior, constants["degrees_of_freedom"])
-    sampler, entries = GibbsSampler(em), Entries(em)
-    every = int(tree.attrs["every"])
-    plan = Plan(*_places(entries, constants), every=every)
-    lp = tree["sample_stats"].to_dataset()["lp"].values
-    chains = []
-    drawn = lp.shape[1]
-    for c in range(len(lp)):
-        moments, thinned = Moments.none(0), []
-        if every:
-            moments = Moments(drawn, state["mean"].values[c], state["squares"].values[c])
-            group = tree["thinned_posterior"].to_dataset()
-            parts = [group[name].values[c] for name in ("model", "hidden")]
-            thinned = list(np.concatenate(parts, axis=1))
-        at = State(state["factor"].values[c], json.loads(state["random"].values[c]), drawn)
-        model, hidden = (
-            posterior[name].values[c] if name in posterior else np.empty((drawn, 0))
-            for name in ("model", "hidden")
-        )
-        block = Block(lp[c], model, hidden, Moments.none(0), thinned)
-        chains.append(Chain(at, moments, (block,)))
-    starts = tree["start"].to_dataset()["factor"].values
-    return Run(stack, sampler, entries, plan, int(tree.attrs["quantile_draws"]), starts, chains)
-
-
-def _places(entries: Entries, constants: xr.Dataset) -> tuple[Places, Places]:
-    """Return which entries a posterior has draws of."""
-    sizes = constants.sizes["model_entry"], constants.sizes["hidden_entry"]
-    if sizes == (entries.size_model, entries.size_hidden):
-        return np.arange(entries.size_model), np.arange(entries.size_hidden)
-    named: list[tuple[Any, ...]] = []
-    for group, parts in (
-        ("model", ("object", "object_bis")),
-        ("hidden", ("kernel", "object", "object_bis")),
-    ):
-        columns = [constants[f"{group}_{part}"].values.tolist() for part in parts]
-        named += zip(*columns, strict=True)
-    return entries.find(named)

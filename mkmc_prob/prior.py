@@ -30,6 +30,8 @@ class WishartPrior:
     - as a density of M itself it is the kernel of an inverse Wishart distribution with
       lambda - l - 1 degrees of freedom and scale lambda T, which is improper unless lambda > 2 l.
 
+    Equations :eq:`eq-prior` and :eq:`eq-prior-kl` of the derivation.
+
     The strength counts as observations: it is relative to the sum of the degrees of freedom of
     the kernels, and means less where those are larger.
 
@@ -118,7 +120,10 @@ class WishartPrior:
         return self._matrix[np.ix_(place, place)]
 
     def log_density(self, model: GaussianModel | xr.DataArray | ArrayLike) -> float:
-        """Return -(lambda/2) (log det M + tr T M^-1), without the normalising constant."""
+        """Return -(lambda/2) (log det M + tr T M^-1), without the normalising constant.
+
+        Equation :eq:`eq-prior` of the derivation.
+        """
         if not isinstance(model, GaussianModel):
             model = GaussianModel(model)
         if self.is_identity:
@@ -128,11 +133,17 @@ class WishartPrior:
         return -0.5 * self.strength * (model.log_determinant + trace)
 
     def mode(self, objects: Labels | int) -> Matrix:
-        """Return T, where log p(M) is largest: the mode of P = M^-1 is T^-1."""
+        """Return T, where log p(M) is largest: the mode of P = M^-1 is T^-1.
+
+        Equation :eq:`eq-prior-mode` of the derivation.
+        """
         return self.scale_matrix(objects)
 
     def precision_distribution(self, objects: Labels | int) -> Any:
-        """Return the proper reading: P ~ Wishart(lambda + l + 1, (lambda T)^-1), frozen."""
+        """Return the proper reading: P ~ Wishart(lambda + l + 1, (lambda T)^-1), frozen.
+
+        Equation :eq:`eq-prior-precision` of the derivation.
+        """
         from scipy import stats  # slow to import, and only the two distributions need it
 
         scale = self.strength * self.scale_matrix(objects)
@@ -143,6 +154,8 @@ class WishartPrior:
 
     def covariance_distribution(self, objects: Labels | int) -> Any:
         """Return the other reading: M ~ inverse Wishart(lambda - l - 1, lambda T), frozen.
+
+        Equation :eq:`eq-prior-covariance` of the derivation.
 
         Raises
         ------

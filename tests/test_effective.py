@@ -114,7 +114,7 @@ def test_it_is_what_the_sampler_needs():
     stack = stack_kernels(kernels, visible=[[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0, 1]])
     nu = effective_degrees_of_freedom(stack).round()
     with pytest.raises(KernelError, match=r"kernel 'a'.*reduce_rank makes blocks of a smaller"):
-        sample_posterior(stack, degrees_of_freedom=nu, draws=4, seed=0)
+        sample_posterior(stack, degrees_of_freedom=nu, strength=1.0, draws=4, seed=0)
     reduced = reduce_rank(stack, nu)
     options = {"degrees_of_freedom": nu, "strength": 5.0, "draws": 4, "tune": 0, "seed": 0}
     with pytest.warns(ConvergenceWarning):

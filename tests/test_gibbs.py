@@ -6,7 +6,14 @@ import pytest
 from scipy import stats
 from strategies import random_covariance
 
-from mkmc_prob import EM, KernelError, WishartPrior, stack_kernels
+from mkmc_prob import (
+    EM,
+    IndefiniteKernelError,
+    KernelError,
+    LabelError,
+    WishartPrior,
+    stack_kernels,
+)
 from mkmc_prob.gibbs import GibbsSampler
 from mkmc_prob.model import GaussianModel
 from mkmc_prob.wishart import UnseenRows, bartlett, diagonal, inverse_wishart_factor
@@ -281,3 +288,20 @@ def test_starts_are_dispersed():
         model = sampler.draw_model(sampler.draw_completed(model, rng).second_moment, rng)
         posterior.append(model.log_determinant)
     assert np.std(starts) > 1.5 * np.std(posterior)
+
+
+def test_a_model_of_other_objects_is_refused():
+    stack = stack_kernels(np.eye(3)[None], visible=[[1, 1, 0]])
+    em = EM(stack, WishartPrior(2.0), degrees_of_freedom=20)
+    sampler, rng = GibbsSampler(em), np.random.default_rng(0)
+    matrix = np.diag([1.0, 2.0, 3.0])
+    with pytest.raises(LabelError, match="model: its objects"):
+        sampler.draw_completed(GaussianModel(matrix, objects=[2, 1, 0]), rng)
+    with pytest.raises(KernelError, match="model: ndarray found"):
+        sampler.draw_completed(matrix, rng)
+    with pytest.raises(KernelError, match=r"second_moment: shape \(2, 2\) found"):
+        sampler.draw_model(np.eye(2), rng)
+    with pytest.raises(KernelError, match="em: str found"):
+        GibbsSampler("x")
+    with pytest.raises(IndefiniteKernelError, match="not positive definite"):
+        sampler.draw_model(np.full((3, 3), np.nan), rng)

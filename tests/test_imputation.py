@@ -1,6 +1,7 @@
 """Multiple imputation: draws against the posterior they are of, Rubin's rules by hand."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from hypothesis import given
@@ -25,12 +26,12 @@ OPTIONS = {"degrees_of_freedom": 9, "strength": 1.0, "seed": 1}
 plug_in = pytest.mark.filterwarnings("ignore:these completions are drawn at the estimated model")
 
 
-def made(estimates, **attrs):
+def made(estimates, drawn_from="posterior"):
     """Return stacks of one 1 x 1 kernel whose entries are `estimates`."""
     return xr.DataArray(
         np.asarray(estimates, dtype=float)[:, None, None, None],
         dims=("imputation", "kernel", "object", "object_bis"),
-        attrs={"drawn_from": "posterior"} | attrs,
+        coords={"drawn_from": ("imputation", [drawn_from] * len(estimates))},
     )
 
 
@@ -47,7 +48,7 @@ def test_draws_of_the_posterior_are_its_own(keep):
     stack = small_stack()
     posterior = sample_posterior(stack, draws=60, tune=10, keep=keep, **OPTIONS)
     completed = sample_completed(posterior, draws=8)
-    assert completed.attrs["drawn_from"] == "posterior"
+    assert (completed["drawn_from"] == "posterior").all()
     assert not completed.isnull().any()
     np.testing.assert_array_equal(
         completed, completed.transpose("imputation", "kernel", "object_bis", "object")
@@ -91,7 +92,7 @@ def test_plug_in_draws_have_the_closed_form_of_one_hidden_object():
     m, nu = result.model.matrix, 12
     with pytest.warns(MKMCWarning, match="scatter too little"):
         completed = sample_completed(result, draws=5_000, degrees_of_freedom=nu, seed=0)
-    assert completed.attrs["drawn_from"] == "estimate"
+    assert (completed["drawn_from"] == "estimate").all()
     cross = completed.sel(kernel="Q1", object=1, object_bis=0).values
     slope, spread = m[1, 0] / m[0, 0], m[1, 1] - m[1, 0] ** 2 / m[0, 0]
     assert stats.kstest(cross, stats.norm(2 * slope, np.sqrt(2 * spread / nu)).cdf).pvalue > 1e-3
@@ -154,6 +155,9 @@ def test_what_a_reduced_kernel_showed_comes_back():
         (stack[:, ::-1, ::-1], LabelError, "observed: its objects, or their order"),
         (other, KernelError, "observed: kernel 'Q1' shows object 'a' in one of the stacks only"),
         (stack.values, MKMCError, "observed"),
+        (0.01 * stack, KernelError, "not of an approximation of kernel 'Q1'"),
+        (1000.0 * stack, KernelError, "not of an approximation of kernel 'Q1'"),
+        (stack**2, KernelError, "not of an approximation of kernel 'Q1'"),
     ):
         with pytest.raises(error, match=message):
             sample_completed(posterior, draws=2, observed=wrong)
@@ -274,10 +278,10 @@ def test_intervals_of_a_proper_imputation_cover_as_they_say():
 
 
 def test_draws_at_an_estimate_are_not_pooled():
-    with pytest.raises(MKMCError, match="not drawn from a posterior"):
+    with pytest.raises(MKMCError, match="not all drawn from a posterior"):
         pool_estimates(entry, made([1.0, 2.0], drawn_from="estimate"))
-    with pytest.raises(MKMCError, match="not drawn from a posterior"):
-        pool_estimates(entry, made([1.0, 2.0]).drop_attrs())
+    with pytest.raises(MKMCError, match="not all drawn from a posterior"):
+        pool_estimates(entry, made([1.0, 2.0]).drop_vars("drawn_from"))
     with pytest.raises(MKMCError, match="one stack has no variance"):
         pool_estimates(entry, made([1.0]))
     for other in (made([1.0, 2.0])[0], np.zeros((2, 1, 1, 1)), None):
@@ -285,9 +289,74 @@ def test_draws_at_an_estimate_are_not_pooled():
             pool_estimates(entry, other)
 
 
+def test_labels_are_not_lost_and_must_not_change():
+    completed = made([1.0, 3.0, 2.0, 6.0])
+    index = pd.Index(["x", "y"], name="point")
+    pooled = pool_estimates(
+        lambda s: (pd.Series([entry(s), 0.0], index), pd.Series([1.0, 1.0], index)), completed
+    )
+    assert pooled["estimate"].dims == ("point",)
+    assert pooled["estimate"].sel(point="x").item() == 3.0
+    table = pool_estimates(lambda s: pd.DataFrame([[entry(s)]], ["r"], ["c"]), completed)
+    assert table["estimate"].item() == 3.0
+    ranked = iter([["a", "b"], ["a", "b"], ["b", "a"], ["a", "b"]])
+    with pytest.raises(MKMCError, match=r"for imputation 2 the labels of 'who'.*not those"):
+        pool_estimates(
+            lambda s: xr.DataArray([1.0, 2.0], dims="who", coords={"who": next(ranked)}), completed
+        )
+    value = xr.DataArray([1.0, 2.0], dims="who", coords={"who": ["a", "b"]})
+    with pytest.raises(MKMCError, match="labels of 'who'"):
+        pool_estimates(lambda s: (value, value[::-1]), completed)
+    with pytest.raises(MKMCError, match=r"a dim 'within'.*Rename"):
+        pool_estimates(lambda s: xr.DataArray([1.0], dims="within"), completed)
+
+
+def test_a_function_may_change_what_it_gets():
+    def spoil(stack):
+        stack.values[...] *= 2.0
+        return stack.mean()
+
+    completed = made([1.0, 3.0])
+    before = completed.copy(deep=True)
+    assert pool_estimates(spoil, completed)["estimate"].item() == 4.0
+    assert completed.identical(before)
+
+
+def test_a_draw_counts_once():
+    completed = made([1.0, 3.0]).assign_coords(imputation=[0, 1])
+    with pytest.raises(MKMCError, match="occurs more than once"):
+        pool_estimates(entry, completed.isel(imputation=[0, 0, 1]))
+    mixed = xr.concat(
+        [completed, made([1.0], drawn_from="estimate").assign_coords(imputation=[2])], "imputation"
+    )
+    with pytest.raises(MKMCError, match="not all drawn from a posterior"):
+        pool_estimates(entry, mixed)
+    assert pool_estimates(entry, completed * 2.0)["estimate"].item() == 4.0
+
+
+@pytest.mark.parametrize("scale", [1e-145, 1e145])
+def test_scales_within_the_range_of_numbers_do_not_matter(scale):
+    one = pool_estimates(lambda s: (entry(s), 1.0), made([1.0, 3.0, 2.0]))
+    other = pool_estimates(lambda s: (scale * entry(s), scale**2), made([1.0, 3.0, 2.0]))
+    ratio = other["standard_error"] / one["standard_error"]
+    assert ratio.item() == pytest.approx(scale, rel=1e-12)
+    assert other["missing_share"].item() == pytest.approx(one["missing_share"].item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_scales_beyond_it_are_refused(scale):
+    with pytest.raises(MKMCError, match="Rescale"):
+        pool_estimates(lambda s: scale * entry(s), made([1.0, 3.0]))
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (5, "a function of a stack is needed"),
+        (None, "a function of a stack is needed"),
+        (lambda stack: xr.DataArray([1 + 1j]), "numbers are needed"),
+        (lambda stack: xr.DataArray(["1.5"]), "numbers are needed"),
+        (lambda stack: np.zeros(0), "returned no number"),
         (lambda stack: np.nan, "not finite"),
         (lambda stack: (1.0, -1.0), "variance is negative"),
         (lambda stack: (1.0, np.inf), "not finite"),
@@ -312,6 +381,8 @@ def test_answers_that_cannot_be_pooled_are_named(function, message):
         {"complete_degrees_of_freedom": 0},
         {"complete_degrees_of_freedom": np.nan},
         {"complete_degrees_of_freedom": "n - 1"},
+        {"complete_degrees_of_freedom": np.array([3.0, 4.0])},
+        {"complete_degrees_of_freedom": -np.inf},
     ],
 )
 def test_options_that_are_none_are_refused(options):

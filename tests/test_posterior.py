@@ -11,12 +11,14 @@ from strategies import random_covariance
 from mkmc_prob import (
     ConvergenceWarning,
     IdentifiabilityWarning,
+    KernelError,
+    LabelError,
     WishartPrior,
     fit,
     stack_kernels,
 )
 from mkmc_prob.posterior import continue_posterior, sample_posterior
-from mkmc_prob.posterior_tree import posterior_models
+from mkmc_prob.posterior_tree import posterior_entry, posterior_models
 
 LEVEL = 1e-3
 #: Short runs: whether they have mixed is not what most tests are about.
@@ -32,7 +34,8 @@ def small_stack(size=5, kernels=2, seed=0, names=None):
     visible[0, ~visible.any(axis=0)] = True
     features = rng.standard_normal((kernels, size, 9))
     stack = features @ features.transpose(0, 2, 1) / 9
-    return stack_kernels(stack, visible=visible, objects=list("abcdefghij")[:size], names=names)
+    labels = [*"abcdefghij", *(f"o{i}" for i in range(10, size))][:size]
+    return stack_kernels(stack, visible=visible, objects=labels, names=names)
 
 
 def entry(tree, name, label):
@@ -332,5 +335,59 @@ def test_chains_that_have_not_mixed_are_warned_of():
 
 def test_one_chain_has_no_r_hat_but_is_measured():
     with pytest.warns(ConvergenceWarning, match="effective sample size") as caught:
-        sample_posterior(small_stack(), degrees_of_freedom=9, chains=1, **SHORT)
+        sample_posterior(small_stack(), degrees_of_freedom=9, strength=0.1, chains=1, **SHORT)
     assert "R-hat" not in str(caught[0].message)
+
+
+@short
+def test_one_entry_by_its_labels_in_any_order():
+    stack = small_stack()
+    options = {"degrees_of_freedom": 9, "strength": 1.0} | SHORT
+    tree = sample_posterior(stack, **options)
+    k, i, j = np.argwhere(np.isnan(stack.values))[0].tolist()
+    kernel, i, j = f"Q{k + 1}", *stack["object"].values[[i, j]].tolist()
+    one, other = (posterior_entry(tree, (kernel, *pair)) for pair in ((i, j), (j, i)))
+    assert one.identical(other)
+    np.testing.assert_array_equal(one, tree["posterior"]["hidden"].sel(hidden_entry=one.name))
+    model = posterior_entry(tree, ("a", "b"))
+    np.testing.assert_array_equal(model, posterior_models(tree).sel(object="a", object_bis="b"))
+    thin = sample_posterior(stack, keep=[("a", "b")], quantile_draws=8, **options)
+    at = thin["thinned_posterior"]["draw"]
+    np.testing.assert_array_equal(posterior_entry(thin, (kernel, i, j)), one.sel(draw=at))
+    np.testing.assert_array_equal(posterior_entry(thin, ("b", "a")), model)
+    with pytest.raises(LabelError, match=r"^entry: .* there is no object 'nobody'"):
+        posterior_entry(tree, ("a", "nobody"))
+    with pytest.raises(KernelError, match=r"^entry: 'ab' found"):
+        posterior_entry(tree, "ab")
+
+
+@short
+@pytest.mark.parametrize(("most", "draws", "kept"), [(5, 10, 1), (5, 1001, 1), (8, 60, 2)])
+def test_no_more_draws_are_kept_for_quantiles_than_asked_for(most, draws, kept):
+    options = {"degrees_of_freedom": 9, "strength": 1.0, "tune": 0, "seed": 1, "keep": []}
+    tree = sample_posterior(small_stack(), draws=draws, quantile_draws=most, **options)
+    assert tree["thinned_posterior"].sizes["draw"] == kept
+    longer = continue_posterior(tree, draws=3 * draws)
+    assert longer["thinned_posterior"].sizes["draw"] * 4 <= most
+
+
+@short
+@pytest.mark.parametrize("keep", ["all", []])
+def test_the_memory_is_what_the_formula_says(keep):
+    size, kernels, chains, draws, most = 30, 3, 4, 40, 40
+    stack = small_stack(size, kernels)
+    hides = [int(np.isnan(np.diagonal(kernel)).sum()) for kernel in stack.values]
+    entries = size * (size + 1) // 2 + sum((size - m) * m + m * (m + 1) // 2 for m in hides)
+    options = {"degrees_of_freedom": 40, "strength": 9.0, "tune": 0, "seed": 1}
+    tree = sample_posterior(stack, keep=keep, draws=draws, quantile_draws=most, **options)
+    full = entries if keep == "all" else 0
+    formula = chains * draws * (full + 1) + (6 * kernels + 5 + 3 * chains) * size**2
+    if keep != "all":
+        formula += entries * (most + 2 * chains)
+    numbers = sum(
+        values.nbytes
+        for group in tree.subtree
+        for values in group.to_dataset(inherit=False).variables.values()
+        if values.dtype.kind == "f"
+    )
+    assert numbers == pytest.approx(8 * formula, rel=0.02)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -21,6 +22,9 @@ from mkmc_prob import (
     MKMCError,
     WishartPrior,
     fit,
+    posterior,
+    posterior_models,
+    posterior_tree,
     stack_kernels,
 )
 from mkmc_prob.posterior import (
@@ -145,7 +149,8 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     print("sampling", flush=True)
     tree = sample_posterior(
-        stack, degrees_of_freedom=30, draws=10**7, tune=0, seed=0, workers=WORKERS, keep=[]
+        stack, degrees_of_freedom=30, strength=0.1, draws=10**7, tune=0, seed=0,
+        workers=WORKERS, keep=[],
     )
     print(tree.attrs["interrupted"], tree["sample_stats"].sizes["draw"] > 0)
 """
@@ -211,29 +216,36 @@ def test_arguments_that_cannot_be_used(options, error, message):
 def test_a_visible_entry_is_a_constant():
     stack = stack_kernels(np.eye(3)[None], visible=[[1, 1, 0]], objects=["a", "b", "c"])
     with pytest.raises(KernelError, match=r"kernel 'Q1' shows the entry \('a', 'b'\).*constant"):
-        sample_posterior(stack, degrees_of_freedom=9, keep=[("Q1", "a", "b")], **SHORT)
+        sample_posterior(
+            stack, degrees_of_freedom=9, strength=1.0, keep=[("Q1", "a", "b")], **SHORT
+        )
 
 
 def test_degrees_of_freedom_have_no_default():
     with pytest.raises(TypeError, match="degrees_of_freedom"):
-        sample_posterior(small_stack(), seed=1)
+        sample_posterior(small_stack(), strength=1.0, seed=1)
+
+
+def test_the_strength_has_none_either():
+    with pytest.raises(KernelError, match=r"strength: none found.*select_strength"):
+        sample_posterior(small_stack(), degrees_of_freedom=9, seed=1)
 
 
 def test_an_indefinite_kernel_is_refused():
     stack = stack_kernels(np.array([[[1.0, 2.0], [2.0, 1.0]]]))
     with pytest.raises(IndefiniteKernelError, match="kernel 'Q1'"):
-        sample_posterior(stack, degrees_of_freedom=9, seed=1)
+        sample_posterior(stack, degrees_of_freedom=9, strength=1.0, seed=1)
 
 
 def test_without_joblib_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "joblib", None)
     with pytest.raises(MKMCError, match=r"pip install mkmc-prob\[parallel\]"):
-        sample_posterior(small_stack(), degrees_of_freedom=9, seed=1, workers=2)
+        sample_posterior(small_stack(), degrees_of_freedom=9, strength=1.0, seed=1, workers=2)
 
 
 @short
 def test_other_files_and_trees_are_refused(tmp_path):
-    mixed = sample_posterior(small_stack(), degrees_of_freedom=9, **SHORT)
+    mixed = sample_posterior(small_stack(), degrees_of_freedom=9, strength=1.0, **SHORT)
     with pytest.raises(MKMCError, match=r"suffix is \.nc"):
         save_posterior(mixed, tmp_path / "posterior.txt")
     with pytest.raises(FileNotFoundError):
@@ -250,3 +262,163 @@ def test_other_files_and_trees_are_refused(tmp_path):
     del (damaged := mixed.copy())["state"]
     with pytest.raises(MKMCError, match="damaged"):
         continue_posterior(damaged, draws=10)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """Return a tree with moments and draws of named entries."""
+    options = {"degrees_of_freedom": 9, "strength": 1.0} | SHORT
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return sample_posterior(small_stack(), keep=[("a", "b"), ("Q2", "a", "c")], **options)
+
+
+def with_attrs(**attrs):
+    return lambda tree: tree.attrs.update(attrs)
+
+
+def with_values(group, name, change):
+    def spoil(tree):
+        values = tree[group][name]
+        tree[group][name] = values.copy(data=change(values.values.copy()))
+
+    return spoil
+
+
+def first_nan(values):
+    values.flat[0] = np.nan
+    return values
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        with_attrs(every="x"),
+        with_attrs(every=None),
+        with_attrs(every=3),
+        with_attrs(every=0),
+        with_attrs(quantile_draws=-1),
+        with_attrs(quantile_draws=0),
+        lambda tree: tree.attrs.pop("interrupted"),
+        with_values("state", "factor", first_nan),
+        with_values("state", "mean", first_nan),
+        with_values("state", "squares", lambda values: values[:, :-1].repeat(2, 1)[:, :0]),
+        with_values("sample_stats", "lp", first_nan),
+        with_values("posterior", "hidden", first_nan),
+        with_values("thinned_posterior", "model", first_nan),
+        with_values("state", "random", lambda values: np.array(["{}"] * len(values))),
+        with_values("state", "random", lambda values: np.array(["nothing"] * len(values))),
+    ],
+)
+def test_what_was_changed_is_refused_whole(whole, spoil, tmp_path):
+    tree = whole.copy(deep=True)
+    try:
+        spoil(tree)
+    except ValueError:  # xarray does not take it
+        return
+    for use in (
+        lambda: continue_posterior(tree, draws=4),
+        lambda: save_posterior(tree, tmp_path / "tree.nc"),
+        lambda: posterior_models(tree),
+    ):
+        with pytest.raises(MKMCError, match=r"damaged, or not whole"):
+            use()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"draw": slice(0, 20)},
+        {"draw": slice(None, None, 10)},
+        {"draw": slice(20, None)},
+        {"chain": 0},
+        {"chain": [0, 1]},
+    ],
+)
+@pytest.mark.parametrize("keep", ["all", []])
+def test_a_part_of_a_posterior_is_none(part, keep):
+    options = {"degrees_of_freedom": 9, "strength": 1.0} | SHORT
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        tree = sample_posterior(small_stack(), keep=keep, **options)
+    try:
+        cut = tree.isel(part)
+    except ValueError:
+        return  # xarray itself has no such part
+    if part == {"chain": [0, 1]}:  # whole chains are a posterior
+        assert posterior_models(cut).sizes["chain"] == 2
+        return
+    with pytest.raises(MKMCError, match=r"damaged, or not whole"):
+        posterior_models(cut)
+
+
+def test_a_layout_that_is_no_number_is_refused(whole):
+    tree = whole.copy()
+    tree.attrs["mkmc_prob_posterior_layout"] = np.array([1, 1])
+    with pytest.raises(MKMCError, match="not a posterior"):
+        continue_posterior(tree, draws=4)
+
+
+def test_a_flipped_bit_is_noticed(whole, tmp_path):
+    """Numbers have checksums (HDF5's own): damaged ones are refused, never read as others."""
+    save_posterior(whole, tmp_path / "whole.nc")
+    data = (tmp_path / "whole.nc").read_bytes()
+    mean = whole["state"]["mean"].values.tobytes()
+    place = data.find(mean)
+    assert place > 0
+    damaged = bytearray(data)
+    damaged[place + 11] ^= 1
+    (tmp_path / "damaged.nc").write_bytes(bytes(damaged))
+    with pytest.raises(MKMCError, match="not a netCDF file that can be read"):
+        load_posterior(tmp_path / "damaged.nc")
+
+
+@short
+@pytest.mark.parametrize("where", ["tree", "diagnostics"])
+def test_a_late_interrupt_throws_nothing_away(monkeypatch, where):
+    """One while the result is put together, and one during the diagnostics."""
+    if where == "tree":
+        original = posterior_tree.visible_objects
+
+        def strike(stack):
+            signal.raise_signal(signal.SIGINT)
+            return original(stack)
+
+        monkeypatch.setattr(posterior_tree, "visible_objects", strike)
+    else:
+
+        def interrupt(tree):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(posterior, "warn_of_chains", interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        options = {"degrees_of_freedom": 9, "strength": 1.0} | SHORT
+        with pytest.warns(ConvergenceWarning, match="whether the chains have mixed was not"):
+            tree = sample_posterior(small_stack(), **options)
+    finally:
+        assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+    assert tree["posterior"].sizes["draw"] == SHORT["draws"]
+
+
+@pytest.mark.parametrize("path", [None, 5])
+def test_a_path_is_one(path, whole):
+    for use in (lambda: load_posterior(path), lambda: save_posterior(whole, path)):
+        with pytest.raises(MKMCError, match=r"path: .* the name of a file is needed"):
+            use()
+
+
+def test_degrees_of_freedom_of_other_dims_are_refused():
+    options = {"strength": 1.0} | SHORT
+    for wrong, error, message in (
+        (xr.DataArray(np.full((2, 2), 9.0)), KernelError, "2 dims found"),
+        (np.full((2, 2), 9.0), KernelError, "2 dims found"),
+        (
+            xr.DataArray([9.0, 9.0], dims="object", coords={"object": ["Q1", "Q2"]}),
+            LabelError,
+            "labelled by 'object'",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            sample_posterior(small_stack(), degrees_of_freedom=wrong, **options)

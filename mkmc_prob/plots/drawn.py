@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ..checks import real_number
 from ..diagnostics import as_result
-from ..entries import Places
 from ..errors import KernelError, LabelError, MKMCError
 from ..kernels import check_labels, check_stack
 from ..labels import name_some, positions
-from ..posterior_tree import Run
+from ..posterior_run import Run
+from ..posterior_tree import draws_of
 
 if TYPE_CHECKING:
     from ..result import MKMCResult
@@ -60,7 +60,7 @@ def drawn_entries(
         found[group, place] = Entry(
             kernel=names[names.index(named[0])] if len(named) == 3 else None,
             pair=(objects[i], objects[j]),
-            draws=_draws(posterior, run, group, place),
+            draws=np.ravel(draws_of(posterior, run, group, place)),
             alone=bool(run.entries.prior_only[i, j]),
         )
     return list(found.values())
@@ -103,16 +103,6 @@ def _spread(run: Run, kernel: Hashable | None, most: int) -> list[tuple[Any, ...
     at = np.linspace(0, len(parts[0]) - 1, min(most, len(parts[0]))).astype(np.intp)
     triples = zip(*(part[at].tolist() for part in parts), strict=True)
     return [(names[k], objects[i], objects[j]) for k, i, j in triples]
-
-
-def _draws(posterior: xr.DataTree, run: Run, group: str, place: int) -> NDArray[np.float64]:
-    """Return the draws of an entry, of all chains: all where they are kept, else the thinned."""
-    kept: Places = getattr(run.plan, group)
-    at = int(np.searchsorted(kept, place))
-    whole = at < len(kept) and kept[at] == place
-    draws = posterior["posterior" if whole else "thinned_posterior"].to_dataset()
-    values = draws[group].values
-    return np.ravel(values[:, :, at if whole else place])
 
 
 def names_of(run: Run, drawn: list[Entry], width: int) -> list[str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..diagnostics import as_result
 from ..errors import KernelError, LabelError
-from ..posterior_tree import run_of
+from ..posterior_run import run_of
 from .axes import COLOURS, check_axes, legend, name_ticks
 from .drawn import drawn_entries, names_of, points_of, probability_of
 
