@@ -292,14 +292,14 @@ class EM:
         With P = M^-1 and the variance inflation factors f_i = M_ii P_ii, the bound is
 
             eps sqrt(l) (lambda + N + t / l) (sum_i sqrt(f_i))^2
-            + eps (sqrt(l) + K + 4) [(lambda + N) sum_i (|log d_i| + log 2 pi) + t],
+            + eps (sqrt(l) + K + 4) [(lambda + N) sum_i (abs(log d_i) + log 2 pi) + t],
 
         t = tr P (lambda T + S), d_i the one of M_ii and 1 / P_ii that is farther from 1. The first
         line is what the roundings of the factor do: a Cholesky factor is exact for M + E with
-        |E_ij| <= g sqrt(M_ii M_jj); g grows like sqrt(l) eps where roundings are independent
+        abs(E_ij) <= g sqrt(M_ii M_jj); g grows like sqrt(l) eps where roundings are independent
         (Higham and Mary 2019, SIAM J. Sci. Comput. 41, A2815). To first order E moves log det M by
-        tr P E and tr P S by tr P S P E, and |P_ij| <= sqrt(P_ii P_jj) bounds the sum over i, j of
-        |P_ij| |E_ij|. Each of the lambda + N log determinants carries one such error, and each
+        tr P E and tr P S by tr P S P E, and abs(P_ij) <= sqrt(P_ii P_jj) bounds the sum over i, j
+        of abs(P_ij E_ij). Each of the lambda + N log determinants carries one such error, and each
         trace t / l on average, which at a fixed point is lambda + N. The second line is what
         adding up the terms of L does, by their sizes: the pivots lie between 1 / P_ii and M_ii.
         """

@@ -42,6 +42,8 @@ def stack_kernels(
 ) -> xr.DataArray:
     """Align kernel matrices by label into one stack, NaN where an object is missing.
 
+    Equations :eq:`eq-partition` and :eq:`eq-observed` of the derivation.
+
     Parameters
     ----------
     kernels

@@ -126,6 +126,8 @@ def relative_error(
 def kl_divergence(a: Any, b: Any) -> float:
     """Return the Kullback-Leibler divergence KL(N(0, a) || N(0, b)) in nats.
 
+    Equations :eq:`eq-kl` and :eq:`eq-j-infinite` of the derivation.
+
     For n x n covariance matrices (section 3 of the paper)::
 
         (1/2) [tr(b^-1 a) + logdet b - logdet a - n]

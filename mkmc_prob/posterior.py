@@ -50,6 +50,8 @@ def sample_posterior(
 ) -> xr.DataTree:
     """Draw the model matrix and the hidden entries of all kernels from their posterior.
 
+    Equation :eq:`eq-posterior` of the derivation.
+
     By Gibbs sampling with data augmentation, the stochastic twin of EM (`GibbsSampler` has both
     updates side by side). There is nothing to tune; `tune` draws only let a chain forget its start.
 

@@ -20,6 +20,8 @@ RECENT_SHARE, RECENT_STEPS = 0.25, 5
 def estimated_gain(trace: Sequence[float]) -> float:
     """Estimate how much the log-likelihood would still rise, in nats, from its trace so far.
 
+    Equation :eq:`eq-aitken` of the derivation.
+
     Were there one rate, EM's increments would shrink by the same factor q every w steps, and of
     the rise D over the last w steps D q / (1 - q) would still be to come (Aitken). But they are a
     mixture of rates, whose slower parts show later: locally the increments shrink like t^-p in

@@ -28,6 +28,9 @@ VARIABLES = {
 def trace_of(climb: Climb, *, constant: float = 0.0) -> xr.Dataset:
     """Return the record of an ascent as a labelled trace.
 
+    Equations :eq:`eq-gain-q`, :eq:`eq-gain-kl`, :eq:`eq-metric` and :eq:`eq-gradient-norm` of the
+    derivation.
+
     The gain of an EM step from M to M+ = F(M) has two parts, neither negative: the rise of the
     Q-function, ((lambda + N) / 2) (tr M^-1 M+ - l - log det M^-1 M+), and the Kullback-Leibler
     divergences sum_k nu_k E_q KL(p(h|v, M) || p(h|v, M+)), which come here by difference. They are

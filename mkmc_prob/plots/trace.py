@@ -96,6 +96,8 @@ def plot_increments(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
 def plot_gain_parts(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     """Draw the two parts of the gain of each EM step, neither of which can be negative.
 
+    Equations :eq:`eq-ascent` and :eq:`eq-parts-ratio` of the derivation.
+
     Steps of other methods have no parts, and where there are some the title says so.
 
     Parameters
