@@ -5,7 +5,7 @@ returns an `MKMCResult`. `WishartPrior`, `GaussianModel`, `ConditionalGaussian` 
 same computation step by step.
 """
 
-from . import datasets, diagnostics, io, plots
+from . import datasets, diagnostics, experiments, io, plots
 from .baselines import mean_impute, zero_impute
 from .conditional import ConditionalGaussian
 from .effective import effective_degrees_of_freedom, reduce_rank
@@ -66,6 +66,7 @@ __all__ = [
     "describe",
     "diagnostics",
     "effective_degrees_of_freedom",
+    "experiments",
     "explore_maxima",
     "fit",
     "io",

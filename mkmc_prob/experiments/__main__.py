@@ -1,0 +1,117 @@
+"""The study from the command line: ``python -m mkmc_prob.experiments digits --output study``.
+
+Enters: arguments. Leaves: a folder with the study's cells, dataset, table, report and figures. The
+same command again goes on where it was ended.
+"""
+
+import argparse
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from ..datasets import FusionProblem, load_multiple_features, make_fusion_problem
+from ..errors import MKMCWarning
+from ..missingness import remove_objects
+from ..preprocessing import Method
+from ..removal import PROTOCOLS
+from ..selection import STRENGTHS
+from .methods import METHODS, PAPER_STRENGTH, mkmc_chosen
+from .report import write_study
+from .study import RATIOS, run_study
+from .yeast import load_yeast
+
+#: Protocols that need nothing but a ratio.
+SIMPLE = [name for name, protocol in PROTOCOLS.items() if not protocol.needs]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a study as the arguments say, and write what comes out."""
+    given = _parser().parse_args(arguments)
+    problem = _data(given)
+    out = Path(given.output)
+    missingness: Any = partial(remove_objects, protocol=given.protocol, of=given.of)
+    chosen = partial(
+        mkmc_chosen,
+        strengths=tuple(given.strengths),
+        folds=given.folds,
+        selection_tol=given.selection_tol,
+        tol=given.tol,
+        max_iter=given.max_iter,
+    )
+    methods = [{name: chosen} if name == "mkmc_chosen" else name for name in given.methods]
+    study = run_study(
+        problem.kernels,
+        problem.classes,
+        methods=methods,
+        ratios=given.ratios,
+        repetitions=given.repetitions,
+        train_sizes=given.train_sizes,
+        C=given.C if len(given.C) > 1 else given.C[0],
+        missingness=missingness,
+        strength=given.strength,
+        tol=given.tol,
+        max_iter=given.max_iter,
+        seed=given.seed,
+        workers=given.workers,
+        folder=out / "cells",
+        progress=True,
+    )
+    ratio = min(given.ratios, key=lambda share: abs(share - 0.5))
+    for path in write_study(study, out, ratio=ratio, paper=given.data == "yeast"):
+        print(path)
+    print()
+    print((out / "report.md").read_text(encoding="utf-8"))
+
+
+def _data(given: argparse.Namespace) -> FusionProblem:
+    """Return the kernels and classes that the arguments mean."""
+    if given.data == "digits":
+        loaded = load_multiple_features(given.per_class, seed=given.seed)
+        return FusionProblem(loaded.kernels, loaded.classes)
+    if given.data == "fusion":
+        return make_fusion_problem(given.objects, given.kernels, seed=given.seed)
+    return load_yeast(given.folder, repair=given.repair)
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m mkmc_prob.experiments",
+        description="Compare methods of completion as section 5 of the paper does.",
+    )
+    data = parser.add_subparsers(dest="data", required=True, metavar="DATA")
+    digits = data.add_parser("digits", help="the bundled digits: six kernels, ten classes")
+    digits.add_argument("--per-class", type=int, default=50, help="digits of each class, to 200")
+    fusion = data.add_parser("fusion", help="made kernels of two classes, any size")
+    fusion.add_argument("--objects", type=int, default=2318)
+    fusion.add_argument("--kernels", type=int, default=7)
+    yeast = data.add_parser("yeast", help="the paper's yeast proteins, from the original download")
+    yeast.add_argument("folder", help="where its files are; see load_yeast")
+    yeast.add_argument("--repair", choices=get_args(Method), help="for indefinite kernels")
+    for each in (digits, fusion, yeast):
+        each.add_argument("--output", required=True, help="a folder for all that comes out")
+        each.add_argument("--repetitions", type=int, default=10)
+        each.add_argument("--ratios", type=float, nargs="+", default=list(RATIOS))
+        each.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+        each.add_argument("--train-sizes", type=int, nargs="+", help="two, by default")
+        each.add_argument("--C", type=float, nargs="+", default=[1.0], help="several: chosen by CV")
+        each.add_argument("--protocol", choices=SIMPLE, default="pairs")
+        each.add_argument("--of", choices=["rows", "entries"], default="rows")
+        each.add_argument("--strength", type=float, default=PAPER_STRENGTH)
+        each.add_argument("--tol", type=float, default=0.1, help="of fits, in nats")
+        each.add_argument("--max-iter", type=int, default=10_000)
+        each.add_argument(
+            "--strengths", type=float, nargs="+", default=list(STRENGTHS), help="of mkmc_chosen"
+        )
+        each.add_argument("--folds", type=int, default=5, help="of mkmc_chosen")
+        each.add_argument("--selection-tol", type=float, default=0.1, help="of mkmc_chosen's fits")
+        each.add_argument("--seed", type=int, default=0)
+        each.add_argument("--workers", type=int, default=1, help="processes at a time")
+    return parser
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("default", MKMCWarning)
+    main()

@@ -1,0 +1,372 @@
+"""The paper's three figures: ROC scores by matrix and by ratio, distances by ratio.
+
+Enters: the Dataset of a study. Leaves: the Matplotlib axes drawn on, or files. What is better, and
+how surely, is `comparisons`' business: error bars tell how far a mean is known, not that.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..errors import LabelError, MKMCError
+from ..labels import name_some
+from ..plots.axes import axes_or_new, check_axes
+from .looks import (
+    check_bars,
+    explain,
+    looks_of,
+    matrix_ticks,
+    mean_and_width,
+    method_name,
+    with_bars,
+)
+from .scores import place, score_of
+
+if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Sizes for print: a page's width in inches for two panels, a column's for one; 8 points.
+PANEL, HEIGHT, COLUMN = 3.5, 2.9, (3.4, 2.8)
+PRINT: Any = {
+    "font.size": 8,
+    "axes.titlesize": "medium",
+    "lines.markersize": 4.5,
+    "lines.linewidth": 1.2,
+    "errorbar.capsize": 2,
+    "pdf.fonttype": 42,  # letters as letters: a journal's check refuses Type 3
+    "savefig.dpi": 300,
+}
+
+
+def plot_roc_by_matrix(
+    study: xr.Dataset, *, ratio: float = 0.5, bars: str = "se", axes: Any = None
+) -> NDArray[Any]:
+    """Draw the ROC score of every kernel and of the model at one ratio, by method.
+
+    The paper's first figure: a panel per training size. Points, not bars, because ROC scores do
+    not start at 0; those of one matrix stand side by side.
+
+    Parameters
+    ----------
+    study
+        What `run_study` returns.
+    ratio
+        The ratio of missing rows, one of the study's.
+    bars
+        What the error bars are, over the repetitions: ``"se"``, the standard error of the mean,
+        ``"ci"``, its 95% t interval, or ``"sd"``, the standard deviation. The axis says
+        which. All methods see the same removals and splits: differences are better known than
+        bars of two means tell (`compare_methods`).
+    axes
+        Axes to draw on, one per training size; new ones if left out.
+
+    Returns
+    -------
+    ndarray of Axes, one per training size
+
+    Raises
+    ------
+    MKMCError
+        Where `study` is no study; where `bars` or `axes` cannot be used.
+    LabelError
+        Where the study has no such ratio.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from mkmc_prob.experiments.figures import plot_roc_by_matrix
+    >>> roc = [[[0.80, 0.76], [0.84, 0.79]], [[0.82, 0.77], [0.85, 0.80]]]
+    >>> study = xr.Dataset(
+    ...     {"roc": (["repetition", "matrix", "completion"], roc)},
+    ...     {"matrix": ["text", "model"], "completion": ["mkmc", "zero"]},
+    ... ).expand_dims(ratio=[0.5], train_size=[50, 100])
+    >>> [ax.get_title() for ax in plot_roc_by_matrix(study)]
+    ['50 training objects', '100 training objects']
+    """
+    import matplotlib.pyplot as plt
+
+    values = score_of(study, "roc")
+    values = values.isel(ratio=place(values, "ratio", ratio))
+    mean, width = mean_and_width(values, bars)
+    sizes = values["train_size"].values.tolist()
+    if axes is None:
+        inches = (PANEL * len(sizes), HEIGHT)
+        _, axes = plt.subplots(
+            1, len(sizes), figsize=inches, sharey=True, layout="constrained", squeeze=False
+        )
+        axes = axes[0]
+    axes = np.atleast_1d(np.asarray(axes, dtype=object))
+    if axes.shape != (len(sizes),):
+        raise LabelError(
+            f"axes: shape {axes.shape} found, ({len(sizes)},) expected: one for each training size "
+            f"({name_some(sizes)})."
+        )
+    for ax in axes:
+        check_axes(ax, "axes")
+    names = values["matrix"].values.tolist()
+    methods = values["completion"].values.tolist()
+    step = min(0.2, 0.8 / len(methods))
+    at = np.arange(len(names))
+    for ax, size in zip(axes, sizes, strict=True):
+        entries = []
+        for i, (method, look) in enumerate(looks_of(methods).items()):
+            shift = step * (i - (len(methods) - 1) / 2)
+            here = {"completion": method, "train_size": size}
+            y, error = mean.sel(here).values, width.sel(here).values
+            points = ax.errorbar(at + shift, y, yerr=error, **look | {"linestyle": "none"})
+            entries.append((method_name(study, method), points))
+        for edge in at[1:] - 0.5:
+            # The model is of all kernels and stands apart from them.
+            apart = names[int(edge + 0.5)] == "model"
+            ax.axvline(edge, color="0.4" if apart else "0.9", linewidth=0.8, zorder=0)
+        ax.set_xlim(-0.5, len(names) - 0.5)
+        matrix_ticks(ax, names)
+        ax.set_title(f"{size} training objects", fontsize="medium")
+        ax.set_xlabel(f"matrix ({100 * float(values['ratio']):g}% of rows missing)")
+        if ax is axes[0] or not ax.get_shared_y_axes().joined(ax, axes[0]):
+            ax.set_ylabel(with_bars("ROC score", bars, values))
+    explain(axes.tolist(), entries)
+    return np.asarray(axes)
+
+
+def plot_roc_by_ratio(
+    study: xr.Dataset,
+    *,
+    matrix: str = "model",
+    train_size: int | None = None,
+    bars: str = "se",
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw the ROC score against the ratio of missing rows, by method.
+
+    The paper's second figure. The methods' points at a ratio stand a little beside each other, so
+    that their error bars can be told apart.
+
+    Parameters
+    ----------
+    study
+        What `run_study` returns.
+    matrix
+        ``"model"`` or a kernel's name.
+    train_size
+        One of the study's; the smallest if left out.
+    bars
+        As for `plot_roc_by_matrix`.
+    ax
+        Where to draw; new axes if left out.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    MKMCError
+        Where `study` is no study; where `bars` or `ax` cannot be used.
+    LabelError
+        Where the study has no such matrix or training size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from mkmc_prob.experiments.figures import plot_roc_by_ratio
+    >>> roc = [[[0.80, 0.76], [0.74, 0.69]], [[0.82, 0.77], [0.75, 0.70]]]
+    >>> study = xr.Dataset(
+    ...     {"roc": (["repetition", "ratio", "completion"], roc)},
+    ...     {"ratio": [0.1, 0.5], "completion": ["mkmc", "zero"]},
+    ... ).expand_dims(matrix=["model"], train_size=[50, 100])
+    >>> plot_roc_by_ratio(study).get_title()
+    'model, 50 training objects'
+    """
+    values = score_of(study, "roc")
+    values = values.isel(matrix=place(values, "matrix", matrix))
+    sizes = values["train_size"].values
+    size = sizes.min() if train_size is None else train_size
+    values = values.isel(train_size=place(values, "train_size", size))
+    check_bars(bars)
+    ax = axes_or_new(ax)
+    _draw_by_ratio(study, values, "ROC score", bars=bars, ax=ax)
+    title = f"{values['matrix'].item()}, {values['train_size'].item()} training objects"
+    ax.set_title(title, parse_math=False, fontsize="medium")
+    return ax
+
+
+def plot_distance_by_ratio(
+    study: xr.Dataset,
+    *,
+    score: str = "correlation_matrix_distance",
+    bars: str = "se",
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw how far the completed kernels are from the true ones, against the ratio, by method.
+
+    The paper's third figure: the mean over the kernels that miss something. At ratio 0 none does,
+    and nothing is drawn there.
+
+    Parameters
+    ----------
+    study
+        What `run_study` returns.
+    score
+        ``"correlation_matrix_distance"`` (the paper's) or ``"relative_error"``.
+    bars
+        As for `plot_roc_by_matrix`.
+    ax
+        Where to draw; new axes if left out.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    MKMCError
+        Where `study` is no study; where `score`, `bars` or `ax` cannot be used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from mkmc_prob.experiments.figures import plot_distance_by_ratio
+    >>> distance = [[[0.02, 0.03], [0.13, 0.15]], [[0.02, 0.04], [0.12, 0.14]]]
+    >>> study = xr.Dataset(
+    ...     {"correlation_matrix_distance": (["repetition", "ratio", "completion"], distance)},
+    ...     {"ratio": [0.1, 0.5], "completion": ["mkmc", "zero"]},
+    ... ).expand_dims(kernel=["text"])
+    >>> plot_distance_by_ratio(study).get_xlabel()
+    'ratio of missing rows'
+    """
+    if score == "roc":
+        raise MKMCError("score: 'roc' is no distance. Draw it with plot_roc_by_ratio.")
+    values = score_of(study, score).mean("kernel")
+    check_bars(bars)
+    ax = axes_or_new(ax)
+    what = score.replace("_", " ")
+    _draw_by_ratio(study, values, what, bars=bars, ax=ax)
+    return ax
+
+
+def save_figures(
+    study: xr.Dataset,
+    folder: str | os.PathLike[str],
+    *,
+    formats: Iterable[str] = ("pdf", "png"),
+    ratio: float = 0.5,
+    bars: str = "se",
+) -> list[Path]:
+    """Write the paper's three figures, sized for print, and return where.
+
+    ``roc_by_matrix`` is as wide as a page, ``roc_by_ratio`` (of the model, smallest training size)
+    and ``distance_by_ratio`` as a column.
+
+    Parameters
+    ----------
+    study
+        What `run_study` returns.
+    folder
+        Where to write; made where there is none. Files of these names are replaced.
+    formats
+        Names of formats, as file endings: ``"pdf"``, ``"svg"``, ``"png"`` (300 dots per inch), ...
+    ratio
+        That of the first figure.
+    bars
+        As for `plot_roc_by_matrix`.
+
+    Returns
+    -------
+    list of Path
+        Three a format.
+
+    Raises
+    ------
+    MKMCError
+        Where `study` is no study; where Matplotlib does not write a format; where `bars` cannot be
+        used.
+    LabelError
+        Where the study has no such ratio.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import xarray as xr
+    >>> from mkmc_prob.experiments.figures import save_figures
+    >>> roc = [[[0.80, 0.76], [0.74, 0.69]], [[0.82, 0.77], [0.75, 0.70]]]
+    >>> roc = xr.DataArray(roc, dims=["repetition", "ratio", "completion"]).assign_coords(
+    ...     ratio=[0.1, 0.5], completion=["mkmc", "zero"]
+    ... )
+    >>> study = xr.Dataset(
+    ...     {
+    ...         "roc": roc.expand_dims(matrix=["model"], train_size=[50, 100]),
+    ...         "correlation_matrix_distance": (1 - roc).expand_dims(kernel=["text"]),
+    ...     }
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [path.name for path in save_figures(study, folder, formats=["png"])]
+    ['roc_by_matrix.png', 'roc_by_ratio.png', 'distance_by_ratio.png']
+    """
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
+
+    known = Figure().canvas.get_supported_filetypes()
+    endings = [formats] if isinstance(formats, str) else list(formats)
+    for ending in endings:
+        if ending not in known:
+            raise MKMCError(
+                f"formats: Matplotlib does not write {ending!r}. Choose from "
+                f"{name_some(sorted(known), most=20)}."
+            )
+    written: list[Path] = []
+    drawn: list[Figure] = []
+    with mpl.rc_context(PRINT | {"figure.figsize": COLUMN}):
+        try:
+            for draw in (
+                lambda: plot_roc_by_matrix(study, ratio=ratio, bars=bars)[0],
+                lambda: plot_roc_by_ratio(study, bars=bars),
+                lambda: plot_distance_by_ratio(study, bars=bars),
+            ):
+                drawn.append(cast("Figure", draw().figure))
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            for name, figure in zip(
+                ("roc_by_matrix", "roc_by_ratio", "distance_by_ratio"), drawn, strict=True
+            ):
+                for ending in endings:
+                    path = Path(folder) / f"{name}.{ending}"
+                    # No date: the same study writes the same file.
+                    metadata = {"CreationDate": None} if ending == "pdf" else None
+                    figure.savefig(path, metadata=metadata)
+                    written.append(path)
+        finally:
+            for figure in drawn:
+                plt.close(figure)
+    return written
+
+
+def _draw_by_ratio(
+    study: xr.Dataset, values: xr.DataArray, what: str, *, bars: str, ax: "Axes"
+) -> None:
+    """Draw a line with error bars per method over the ratios."""
+    mean, width = mean_and_width(values, bars)
+    methods = values["completion"].values.tolist()
+    ratios = values["ratio"].values.astype(float)
+    gap = float(np.diff(np.sort(ratios)).min(initial=1.0)) if len(ratios) > 1 else 0.1
+    step = min(0.1, 0.5 / len(methods)) * gap
+    entries = []
+    for i, (method, look) in enumerate(looks_of(methods).items()):
+        x = ratios + step * (i - (len(methods) - 1) / 2)
+        y, error = (part.sel({"completion": method}).values for part in (mean, width))
+        entries.append((method_name(study, method), ax.errorbar(x, y, yerr=error, **look)))
+    at = ratios[mean.notnull().any("completion").values]
+    if len(at) <= 12:
+        ax.set_xticks(at, [f"{ratio:g}" for ratio in at])
+    ax.set_xlabel("ratio of missing rows")
+    ax.set_ylabel(with_bars(what, bars, values))
+    explain([ax], entries)

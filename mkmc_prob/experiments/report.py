@@ -1,0 +1,188 @@
+"""A study in words and tables, as Markdown, with its figures and files beside it.
+
+Enters: the dataset of a study. Leaves: a report a person can read or print, and the files it names.
+"""
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import xarray as xr
+
+from .comparisons import comparison_table, study_summary
+from .figures import save_figures
+from .looks import method_name
+from .study import study_table
+from .yeast import PAPER_SCORES
+
+#: The columns of the comparison that a report shows, and what they are called there.
+COLUMNS = {
+    "mean": "mean ROC",
+    "sd": "sd",
+    "difference": "difference",
+    "p_two_sample": "p, two-sample",
+    "p_paired": "p, paired",
+    "p_corrected": "p, corrected",
+    "cohens_d": "d",
+    "cohens_dz": "d, paired",
+}
+
+
+def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) -> str:
+    """Return a study's tables as Markdown.
+
+    Parameters
+    ----------
+    study
+        What `run_study` returns.
+    ratio
+        That of the comparison.
+    paper
+        Whether to set the paper's numbers (`PAPER_SCORES`, at ratio 0.5) beside it.
+
+    Returns
+    -------
+    str
+        The comparison of the methods on the model matrix at `ratio`, the means of all scores by
+        ratio, and the settings.
+
+    Raises
+    ------
+    MKMCError, LabelError
+        Where `study` is no study, or has no such ratio.
+
+    Examples
+    --------
+    >>> from mkmc_prob import datasets
+    >>> from mkmc_prob.experiments import run_study, study_report
+    >>> kernels, classes = datasets.make_fusion_problem(30, 2, positive_share=0.5)
+    >>> options = {"ratios": [0.5], "repetitions": 3, "strength": 1.0}
+    >>> study = run_study(kernels, classes, methods=["mkmc", "zero"], seed=0, **options)
+    >>> print(study_report(study).splitlines()[0])
+    # Completion study: 30 objects, 2 kernels, 2 classes, 3 repetitions
+    """
+    attrs, sizes = study.attrs, study.sizes
+    lines = [
+        f"# Completion study: {attrs['n_objects']} objects, {attrs['n_kernels']} kernels, "
+        f"{attrs['n_classes']} classes, {sizes['repetition']} repetitions",
+        "",
+        f"## ROC scores of the model matrix, {100 * ratio:g} % of the rows removed",
+        "",
+        _markdown(_compared(study, ratio, paper)),
+        "",
+        f"Differences are to {method_name(study, _baseline(study))}. The two-sample test is the "
+        "paper's; the paired one uses that all methods saw the same removals and divisions; the "
+        "corrected one (Nadeau and Bengio 2003) counts that repetitions share their objects. d is "
+        "Cohen's, pooled and paired.",
+        "",
+        "## Means over the repetitions (standard errors)",
+        "",
+        _markdown(_means(study)),
+        "",
+        "Distances are means over the kernels that miss something.",
+        "",
+        "## Settings",
+        "",
+        *(f"- {name}: {value}" for name, value in attrs.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_study(
+    study: xr.Dataset,
+    folder: str | os.PathLike[str],
+    *,
+    ratio: float = 0.5,
+    paper: bool = False,
+) -> list[Path]:
+    """Write a study: the dataset, the tidy table, the three figures and the report.
+
+    Parameters
+    ----------
+    study
+        What `run_study` returns.
+    folder
+        Where; made if it is not there. Files of these names are replaced.
+    ratio, paper
+        As for `study_report`.
+
+    Returns
+    -------
+    list of Path
+        ``study.nc``, ``table.csv``, ``report.md``, and the figures as PDF and PNG.
+
+    Raises
+    ------
+    MKMCError, LabelError
+        As `study_report` and `save_figures` do.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from mkmc_prob import datasets
+    >>> from mkmc_prob.experiments import run_study, write_study
+    >>> kernels, classes = datasets.make_fusion_problem(30, 2, positive_share=0.5)
+    >>> options = {"ratios": [0.5], "repetitions": 3, "strength": 1.0}
+    >>> study = run_study(kernels, classes, methods=["mkmc", "zero"], seed=0, **options)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(*(path.name for path in write_study(study, folder)))
+    study.nc table.csv report.md roc_by_matrix.pdf roc_by_matrix.png roc_by_ratio.pdf \
+roc_by_ratio.png distance_by_ratio.pdf distance_by_ratio.png
+    """
+    report = study_report(study, ratio=ratio, paper=paper)
+    where = Path(folder)
+    where.mkdir(parents=True, exist_ok=True)
+    paths = [where / name for name in ("study.nc", "table.csv", "report.md")]
+    study.to_netcdf(paths[0], engine="h5netcdf")
+    study_table(study).to_csv(paths[1], index=False)
+    paths[2].write_text(report, encoding="utf-8")
+    return [*paths, *save_figures(study, where, ratio=ratio)]
+
+
+def _baseline(study: xr.Dataset) -> str:
+    """Return the method that the others are compared with: MKMC, or the first."""
+    known: list[str] = study["completion"].values.tolist()
+    return "mkmc" if "mkmc" in known else known[0]
+
+
+def _compared(study: xr.Dataset, ratio: float, paper: bool) -> pd.DataFrame:
+    """Return the comparison at one ratio as text, the paper's mean beside where it is wanted."""
+    table = comparison_table(study, ratio=ratio, baseline=_baseline(study))
+    shown = table[list(COLUMNS)].rename(columns=COLUMNS)
+    for name in map(str, shown.columns):
+        form = "{:.2g}" if name.startswith("p,") else "{:.3f}"
+        shown[name] = shown[name].map(form.format).replace("nan", "")
+    if paper:
+        scores = PAPER_SCORES["roc"].to_series()
+        found = scores.reindex(shown.index).map("{:.3f}".format).replace("nan", "")
+        shown.insert(0, "the paper's", found)
+    return _named(shown.reset_index(), study)
+
+
+def _means(study: xr.Dataset) -> pd.DataFrame:
+    """Return every score's mean and standard error, as text."""
+    table = study_summary(study)
+    names = list(dict.fromkeys(table.columns.get_level_values(0)))
+    text = pd.DataFrame(index=table.index)
+    for name in names:
+        mean, error = table[name, "mean"], table[name, "standard_error"]
+        text[name.replace("_", " ")] = [
+            "" if pd.isna(m) else f"{m:.3f}" + ("" if pd.isna(e) else f" ({e:.3f})")
+            for m, e in zip(mean, error, strict=True)
+        ]
+    return _named(text.reset_index(), study)
+
+
+def _named(table: pd.DataFrame, study: xr.Dataset) -> pd.DataFrame:
+    """Return a table with the methods' names for people."""
+    names = {name: method_name(study, name) for name in study["completion"].values.tolist()}
+    return table.assign(completion=table["completion"].map(names)).rename(
+        columns=lambda name: name.replace("_", " ")
+    )
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    """Return a table of text and labels as Markdown's."""
+    rows = [list(map(str, table.columns)), ["---"] * table.shape[1]]
+    rows += [[f"{v:g}" if isinstance(v, float) else str(v) for v in row] for row in table.values]
+    return "\n".join("| " + " | ".join(c.replace("|", r"\|") for c in row) + " |" for row in rows)

@@ -1,0 +1,413 @@
+"""The paper's study of completion: methods compared on stacks with rows removed on purpose.
+
+Enters: complete kernels, classes, methods. Leaves: an `xarray.Dataset` of scores by repetition,
+ratio and method, and tables of it. A long run can be killed at any time and started again.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from ..checks import positive_number, whole_number
+from ..errors import ConvergenceWarning, MKMCError, warn
+from ..fit import tolerance
+from ..kernels import warn_of_scales
+from .arguments import (
+    MODEL,
+    class_codes,
+    complete_kernels,
+    error_weights,
+    shares_removed,
+    training_sizes,
+)
+from .cells import Cell, Missingness, Outcome, Study
+from .classification import need_sklearn
+from .folder import LAYOUT, Folder
+from .methods import METHODS, PAPER_STRENGTH, Method, NamedMethod, definition, named_methods
+from .running import Task, compute, need_joblib
+
+#: The paper's ratios of missing entries.
+RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+#: The variables of a study.
+LONG_NAMES = {
+    "roc": "area under the ROC curve",
+    "correlation_matrix_distance": "correlation matrix distance",
+    "relative_error": "mean relative error of missing rows",
+    "strength": "strength of the prior, lambda",
+    "converged": "whether the fit converged",
+    "evaluations": "evaluations of the EM map",
+}
+#: The settings that become its attributes.
+RECORDED = ("seed", "C", "strength", "tol", "max_iter", "missingness")
+
+
+def run_study(
+    kernels: xr.DataArray,
+    classes: "xr.DataArray | pd.Series[Any] | Mapping[Any, Any]",
+    *,
+    methods: Sequence[str | Mapping[str, str | Method]] | Mapping[str, str | Method] = METHODS,
+    ratios: Sequence[float] | NDArray[np.float64] = RATIOS,
+    repetitions: int = 10,
+    train_sizes: Sequence[int] | None = None,
+    C: float | Sequence[float] = 1.0,
+    missingness: Missingness | None = None,
+    strength: float = PAPER_STRENGTH,
+    tol: float = 1e-3,
+    max_iter: int = 10_000,
+    seed: int,
+    workers: int = 1,
+    folder: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> xr.Dataset:
+    """Compare methods of completion as the paper does (section 5).
+
+    In every repetition rows and columns are removed from complete kernels, nested over the ratios.
+    Each method completes them. Then support vector machines learn the classes on each completed
+    kernel and on the model matrix that combines them, and the completed kernels are compared with
+    the true ones. A cell is one repetition, ratio and method; cells do not depend on one another.
+
+    Parameters
+    ----------
+    kernels
+        A complete stack: dims ``("kernel", "object", "object_bis")``. None is called ``"model"``.
+    classes
+        The class of every object, two classes or more of any kind: labelled by object.
+    methods
+        Names of built-in methods, and mappings from a name to a function from an incomplete stack
+        to a complete one, or to an `MKMCResult`. Built in are:
+
+        - ``"mkmc"``: `fit` at `strength`; see `mkmc`,
+        - ``"mkmc_chosen"``: `fit` at the strength that `select_strength` finds best for the
+          incomplete stack; see `mkmc_chosen`,
+        - ``"zero"``, ``"mean"``: `zero_impute`, `mean_impute`.
+
+        A function gets its own copy and returns the same labels, no NaN. It may change visible
+        entries: some methods do. Where it draws random numbers, it seeds them itself.
+    ratios
+        The shares of rows to remove, 0 to below 1, each once. At 0 nothing is removed.
+    repetitions
+        How many.
+    train_sizes
+        How many objects train. By default the paper's 200 and 1,000 of 1,200 objects or more, a
+        sixth and five sixths of fewer. They are the first of one random order per repetition, and
+        all others test. The order is drawn again where a class has no object in a training or test
+        set.
+    C
+        The weight of training errors, in units of 1/(mean diagonal of the training block), so that
+        a kernel's scale does not matter. The paper does not say how it chose C. Of a sequence the
+        best by 5-fold stratified cross-validation within the training set is taken, for each
+        matrix and size; the order above is then drawn with 5 of each class in training sets.
+    missingness
+        What removes rows: a function of the stack, the ratio and ``seed`` (keyword, an integer of
+        the repetition alone). `remove_objects`, the paper's protocol, if left out.
+    strength
+        lambda of ``"mkmc"``, and of the model matrix of the methods that have none of their own,
+        (lambda I + sum_k Q_k) / (lambda + K). The paper's 0.001 if left out. That of an
+        `MKMCResult` is its own model.
+    tol, max_iter
+        Of the built-in methods' fits, as in `fit`.
+    seed
+        A whole number. Each repetition's random numbers depend on it and the repetition only.
+    workers
+        How many cells are computed at a time, each in a process of its own (needs joblib). The
+        result does not depend on it: every cell runs on one BLAS thread.
+    folder
+        Where each finished cell is written at once. Started again, a study redoes no finished cell:
+        after a kill, or with more repetitions, ratios or methods. Other settings are refused. Of
+        functions the names, the sources and the arguments of a `functools.partial` are compared,
+        not what they take from outside. Damaged files are named, not replaced. None keeps the
+        cells in memory.
+    progress
+        Whether to show a progress bar over the cells.
+
+    Returns
+    -------
+    Dataset
+        ``roc`` (repetition, ratio, completion, matrix, train_size), the area under the ROC curve;
+        of more than two classes the mean of each against the others.
+        ``correlation_matrix_distance`` and ``relative_error`` (repetition, ratio, completion,
+        kernel), NaN where the kernel misses nothing. ``strength`` (repetition, ratio, completion),
+        NaN for methods that have none, ``converged``, and ``evaluations`` of the EM map (the final
+        fit's), 0 for methods without.
+        Along ``matrix`` are the kernels' names as text, then ``"model"``. `study_times` has times.
+
+    Raises
+    ------
+    MKMCError, KernelError, LabelError
+        Where an argument cannot be used; where a method fails, or returns something else than
+        described: it names the cell, and its cause is the method's own error. Finished cells stay.
+        Where the folder holds a study of other settings; where scikit-learn, or for several workers
+        joblib, is not installed.
+    KeyboardInterrupt
+        At Ctrl-C. Finished cells stay, the others' processes are ended.
+
+    Warns
+    -----
+    ConvergenceWarning
+        Where fits ended before they converged; once, with their number by method.
+    MKMCWarning
+        Where the kernels' scales differ by more than a factor of 10.
+
+    Notes
+    -----
+    On small problems a training block can be zero, as zero imputation leaves it where none of the
+    training objects is visible: all decision values are then equal and the area is 1/2. A ratio at
+    which a kernel loses all objects is an error, for the zero matrix has no correlation.
+
+    The dimension is called ``completion``, for in ``sel(method=...)`` xarray takes the name for an
+    option of its own.
+
+    Examples
+    --------
+    >>> from mkmc_prob import datasets
+    >>> from mkmc_prob.experiments import run_study
+    >>> kernels, classes = datasets.make_fusion_problem(30, 2, positive_share=0.5)
+    >>> options = {"ratios": [0.3], "repetitions": 2, "strength": 1.0}
+    >>> study = run_study(kernels, classes, methods=["mkmc", "zero"], seed=0, **options)
+    >>> dict(study["roc"].sizes)
+    {'repetition': 2, 'ratio': 1, 'completion': 2, 'matrix': 3, 'train_size': 2}
+    >>> study["relative_error"].mean(["repetition", "ratio", "kernel"]).round(2).values
+    array([0.69, 1.  ])
+    """
+    need_sklearn()
+    kernels = complete_kernels(kernels)
+    names = kernels["kernel"].values
+    tol, max_iter = tolerance(tol), whole_number(max_iter, "max_iter", least=1)
+    strength = positive_number(strength, "strength")
+    found = named_methods(methods, strength=strength, tol=tol, max_iter=max_iter)
+    if missingness is not None and not callable(missingness):
+        raise MKMCError(
+            f"missingness: {missingness!r} found; a function (stack, ratio, *, seed) is needed."
+        )
+    study = Study(
+        kernels,
+        class_codes(classes, kernels["object"].values),
+        training_sizes(train_sizes, kernels.sizes["object"]),
+        error_weights(C),
+        whole_number(seed, "seed", least=0),
+        strength,
+        missingness,
+    )
+    shares = shares_removed(ratios)
+    repetitions = whole_number(repetitions, "repetitions", least=1)
+    workers = whole_number(workers, "workers", least=1)
+    if workers > 1:
+        need_joblib()
+    for repetition in range(repetitions):
+        study.order(repetition)  # raises now, not after hours
+    warn_of_scales(kernels)
+    cells = list(itertools.starmap(Cell, itertools.product(range(repetitions), shares, found)))
+    settings = _settings(study, found, tol, max_iter)
+    outcomes: dict[Cell, Outcome] = {}
+    store = None if folder is None else Folder(folder)
+    if store is not None:
+        store.open(settings)
+        outcomes = store.load(cells, (len(names) + 1, len(study.train_sizes)))
+    functions = {name: method.function for name, method in found.items()}
+    tasks = [Task(study, c, functions[c.completion]) for c in cells if c not in outcomes]
+    with (
+        tqdm(
+            total=len(cells),
+            initial=len(outcomes),
+            disable=not progress,
+            desc="study",
+            unit=" cells",
+            smoothing=0,  # cells of one method and ratio take their turn: the mean tells best
+        ) as bar,
+        closing(compute(tasks, workers)) as computed,
+    ):
+        for cell, outcome in computed:
+            if isinstance(outcome, Exception):
+                raise MKMCError(f"{cell}: {type(outcome).__name__}: {outcome}") from outcome
+            if store is not None:
+                store.save(cell, outcome)
+            outcomes[cell] = outcome
+            bar.update()
+    outcomes = {cell: outcomes[cell] for cell in cells}
+    _warn_of_unfinished(outcomes)
+    return _dataset(study, outcomes, settings)
+
+
+def study_times(folder: str | os.PathLike[str]) -> xr.DataArray:
+    """Return how long the completions of a study took, in seconds.
+
+    Parameters
+    ----------
+    folder
+        Where `run_study` keeps its cells, finished or not.
+
+    Returns
+    -------
+    DataArray
+        Dims ``("repetition", "ratio", "completion")``: the method's own time on one BLAS thread,
+        beside what else the machine did; NaN for cells that are not there. Ratios ascend.
+
+    Raises
+    ------
+    MKMCError
+        Where it is not the folder of a study, or a file is damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from mkmc_prob import datasets
+    >>> from mkmc_prob.experiments import run_study, study_times
+    >>> kernels, classes = datasets.make_fusion_problem(30, 2, positive_share=0.5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     options = {"ratios": [0.1, 0.2], "repetitions": 1, "folder": folder}
+    ...     study = run_study(kernels, classes, methods=["zero", "mean"], seed=0, **options)
+    ...     times = study_times(folder)
+    >>> times.shape, bool((times > 0).all())
+    ((1, 2, 2), True)
+    """
+    store = Folder(folder)
+    order = list(store.settings()["methods"])
+    seconds = store.seconds()
+    repetitions = sorted({cell.repetition for cell in seconds})
+    ratios = sorted({cell.ratio for cell in seconds})
+    methods = [name for name in order if any(cell.completion == name for cell in seconds)]
+    cells = itertools.starmap(Cell, itertools.product(repetitions, ratios, methods))
+    values = [seconds.get(cell, np.nan) for cell in cells]
+    return xr.DataArray(
+        np.array(values, dtype=np.float64).reshape(len(repetitions), len(ratios), len(methods)),
+        dims=("repetition", "ratio", "completion"),
+        coords={
+            "repetition": np.array(repetitions, dtype=np.int64),
+            "ratio": np.array(ratios, dtype=np.float64),
+            "completion": np.array(methods, dtype=str),
+        },
+        name="seconds",
+        attrs={"long_name": "time of the completion", "units": "s"},
+    )
+
+
+def study_table(dataset: xr.Dataset) -> pd.DataFrame:
+    """Return a study as a tidy table.
+
+    Parameters
+    ----------
+    dataset
+        From `run_study`.
+
+    Returns
+    -------
+    DataFrame
+        One row for each repetition, ratio, method, matrix and training size, in columns of these
+        names; then ``roc``, ``correlation_matrix_distance`` and ``relative_error``. The last two
+        do not depend on the training size, and are NaN for the model matrix.
+
+    Examples
+    --------
+    >>> from mkmc_prob import datasets
+    >>> from mkmc_prob.experiments import run_study, study_table
+    >>> kernels, classes = datasets.make_fusion_problem(30, 2, positive_share=0.5)
+    >>> options = {"ratios": [0.3], "repetitions": 1, "train_sizes": [20]}
+    >>> study = run_study(kernels, classes, methods=["zero"], seed=0, **options)
+    >>> study_table(study)[["completion", "matrix", "train_size", "relative_error"]]
+      completion    matrix  train_size  relative_error
+    0       zero     rbf_1          20             1.0
+    1       zero  linear_2          20             1.0
+    2       zero     model          20             NaN
+    """
+    dims = list(dataset["roc"].dims)
+    distances = dataset[["correlation_matrix_distance", "relative_error"]].rename(kernel="matrix")
+    names = [str(name) for name in dataset["kernel"].values.tolist()]
+    distances = distances.assign_coords(matrix=names).reindex(matrix=dataset["matrix"].values)
+    whole = distances.assign(roc=dataset["roc"]).to_dataframe(dim_order=dims)
+    return whole.reset_index()[[*dims, "roc", *distances.data_vars]]
+
+
+def _settings(
+    study: Study, methods: dict[str, NamedMethod], tol: float, max_iter: int
+) -> dict[str, Any]:
+    """Return all that a cell depends on, in JSON's types."""
+    from .. import __version__
+
+    data = hashlib.sha256(np.ascontiguousarray(study.kernels.values).tobytes())
+    data.update(study.kernels["rounding"].values.astype(np.float64).tobytes())
+    labels = [study.kernels[dim].values.tolist() for dim in ("kernel", "object")]
+    data.update(json.dumps(labels).encode())
+    codes = hashlib.sha256(study.codes.astype(np.int64).tobytes())
+    return {
+        "layout": LAYOUT,
+        "version": __version__,
+        "kernels": data.hexdigest()[:16],
+        "classes": codes.hexdigest()[:16],
+        "train_sizes": list(study.train_sizes),
+        "C": list(study.C) if isinstance(study.C, tuple) else study.C,
+        "missingness": "built-in remove_objects"
+        if study.missingness is None
+        else definition(study.missingness),
+        "strength": study.strength,
+        "tol": tol,
+        "max_iter": max_iter,
+        "seed": study.seed,
+        "methods": {name: method.definition for name, method in methods.items()},
+    }
+
+
+def _warn_of_unfinished(outcomes: Mapping[Cell, Outcome]) -> None:
+    """Warn once of fits that ended before they converged, with their number by method."""
+    late = Counter(cell.completion for cell, outcome in outcomes.items() if not outcome.converged)
+    if late:
+        of = Counter(cell.completion for cell in outcomes)
+        listed = ", ".join(f"{late[name]} of {of[name]} by {name!r}" for name in of if late[name])
+        warn(
+            f"fits that ended before they converged: {listed}; their scores are those of the "
+            "models reached, and `converged` tells which. Raise max_iter.",
+            ConvergenceWarning,
+        )
+
+
+def _dataset(
+    study: Study, outcomes: Mapping[Cell, Outcome], settings: dict[str, Any]
+) -> xr.Dataset:
+    """Return the outcomes, all cells of all combinations in their order, as a dataset."""
+    axes = {
+        name: list(dict.fromkeys(c[i] for c in outcomes)) for i, name in enumerate(Cell._fields)
+    }
+    sizes = [len(values) for values in axes.values()]
+    dims = {name: tuple(axes) for name in LONG_NAMES}
+    dims["roc"] += ("matrix", "train_size")
+    for name in ("correlation_matrix_distance", "relative_error"):
+        dims[name] += ("kernel",)
+    names = study.kernels["kernel"].values
+    variables = {}
+    for name, long_name in LONG_NAMES.items():
+        values = np.array([getattr(outcome, name) for outcome in outcomes.values()])
+        shaped = values.reshape(*sizes, *values.shape[1:])
+        variables[name] = (dims[name], shaped, {"long_name": long_name, "units": "1"})
+    return xr.Dataset(
+        variables,
+        coords={
+            "repetition": np.array(axes["repetition"], dtype=np.int64),
+            "ratio": ("ratio", axes["ratio"], {"long_name": "share of rows removed", "units": "1"}),
+            "completion": np.array(axes["completion"], dtype=str),
+            "matrix": np.array([*map(str, names.tolist()), MODEL]),
+            "kernel": names,
+            "train_size": (
+                "train_size",
+                np.array(study.train_sizes, dtype=np.int64),
+                {"long_name": "training objects", "units": "1"},
+            ),
+        },
+        attrs={
+            "title": "completion study",
+            "mkmc_prob_version": settings["version"],
+            "n_objects": len(study.codes),
+            "n_kernels": len(names),
+            "n_classes": int(study.codes.max()) + 1,
+            **{name: settings[name] for name in RECORDED},
+        },
+    )
