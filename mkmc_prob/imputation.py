@@ -209,6 +209,6 @@ def _check_more(given: xr.DataArray, stack: xr.DataArray) -> None:
         least = float(scipy.linalg.eigvalsh(rest)[0]) if rest.any() else 0.0
         if least < -tolerance * norm or common > tolerance * norm**2:
             raise KernelError(
-                f"observed: the draws are not of an approximation of kernel {name!r}: it differs by "
-                "more than reduce_rank leaves out. Pass the stack that reduce_rank was given."
+                f"observed: the draws are not of an approximation of kernel {name!r}: it differs "
+                "by more than reduce_rank leaves out. Pass the stack that reduce_rank was given."
             )
