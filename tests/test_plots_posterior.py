@@ -538,7 +538,7 @@ def test_what_is_no_posterior_is_refused(name, given, result):
 def test_a_damaged_posterior_is_refused(posterior):
     damaged = posterior.copy()
     del damaged["observed_data"]
-    with pytest.raises(MKMCError, match=r"damaged: .*observed_data"):
+    with pytest.raises(MKMCError, match=r"damaged, or not whole: .*observed_data"):
         plots.plot_intervals(damaged)
 
 

@@ -1,10 +1,10 @@
 """Runs of the posterior: the seed alone, interruptions, files, bad input."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 import warnings
 
 import numpy as np
@@ -150,7 +150,7 @@ if __name__ == "__main__":
     print("sampling", flush=True)
     tree = sample_posterior(
         stack, degrees_of_freedom=30, strength=0.1, draws=10**7, tune=0, seed=0,
-        workers=WORKERS, keep=[],
+        workers=WORKERS, keep=[], progress=True,
     )
     print(tree.attrs["interrupted"], tree["sample_stats"].sizes["draw"] > 0)
 """
@@ -170,7 +170,12 @@ def test_a_real_signal_ends_a_real_run(workers, tmp_path):
     ) as process:
         try:
             assert process.stdout.readline() == "sampling\n"
-            time.sleep(1.5 if workers == 1 else 8.0)  # other processes take their time to start
+            told = (
+                ""  # the progress bar's count, until each of the four chains has 50 draws and more
+            )
+            while not re.search(r"\| (4\d\d|[5-9]\d\d|\d{4,})/", told):
+                told += process.stderr.read(1)
+                assert process.poll() is None, told
             os.killpg(process.pid, signal.SIGINT)
             printed, errors = process.communicate(timeout=60)
         finally:
