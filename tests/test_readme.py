@@ -35,9 +35,10 @@ def test_the_code_on_reading_the_diagnostics_runs(capsys):
     assert "1 distinct points, 1 known to be maxima" in capsys.readouterr().out
 
 
-def test_the_code_on_the_posterior_runs():
-    whole = "\n".join(blocks_of("docs/posterior.md"))
-    exec(compile(whole, "docs/posterior.md", "exec"), {})
+@pytest.mark.parametrize("page", ["docs/posterior.md", "docs/study.md"])
+def test_the_code_of_a_page_runs(page):
+    whole = "\n".join(blocks_of(page))
+    exec(compile(whole, page, "exec"), {})
     plt.close("all")
 
 
