@@ -21,7 +21,7 @@ run := "$(VENV)/bin/python"
 one_thread := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint check wheel-check clean FORCE
+.PHONY: help demo test bench docs lint check wheel-check clean FORCE
 # All targets share one environment, and pip must not run twice in it at a time (make -j).
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -41,6 +41,11 @@ bench: $(VENV)/.test  ## time it and write docs/benchmarks.md (hours; one part: 
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(run) -m pytest --benchmark-enable \
 		--benchmark-quiet tests/benchmarks $(ARGS)
 
+docs: $(VENV)/.docs  ## build the site in docs/_build/html, warnings as errors (minutes)
+	$(one_thread) $(run) -m sphinx --quiet --fail-on-warning --keep-going --builder html \
+		--doctree-dir docs/_build/doctrees docs docs/_build/html $(ARGS)
+	@echo "Open docs/_build/html/index.html"
+
 lint: $(VENV)/.lint  ## check style, formatting and types
 	$(run) -m ruff check
 	$(run) -m ruff format --check
@@ -59,14 +64,17 @@ wheel-check: $(VENV)/pyvenv.cfg  ## build the wheel, install it elsewhere, and u
 
 clean:  ## remove the environments and all that the other targets made
 	rm -rf .venv .venv-* demo-output build dist
+	rm -rf docs/_build docs/gallery docs/reference/generated docs/reference/backreferences
+	rm -f docs/sg_execution_times.rst
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find mkmc_prob tests examples -name __pycache__ -prune -exec rm -rf {} +
+	find mkmc_prob tests examples docs -name __pycache__ -prune -exec rm -rf {} +
 	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
 
 # Stamps: pip runs again only where pyproject.toml has changed. The package itself is used in place.
 $(VENV)/.test: extras := [test]
 $(VENV)/.lint: extras := [lint]
-$(VENV)/.demo $(VENV)/.test $(VENV)/.lint: $(VENV)/pyvenv.cfg pyproject.toml
+$(VENV)/.docs: extras := [docs]
+$(VENV)/.demo $(VENV)/.test $(VENV)/.lint $(VENV)/.docs: $(VENV)/pyvenv.cfg pyproject.toml
 	@echo "Installing mkmc_prob$(extras) in $(VENV) (once; a minute or two)"
 	@$(run) -m pip install --quiet --editable ".$(extras)"
 	@touch $@

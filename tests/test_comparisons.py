@@ -401,7 +401,7 @@ def test_scores_that_are_none_are_named(study, score):
 
 
 def test_labels_that_are_not_there_are_named(study):
-    with pytest.raises(LabelError, match=r"baseline: the study has no completion 'em'.*'mkmc_chosen'"):
+    with pytest.raises(LabelError, match=r"baseline: the study has no completion 'em'.*'zero'"):
         compare_methods(study, baseline="em")
     with pytest.raises(LabelError, match=r"ratio: the study has no ratio 0\.55.*0\.5, 0\.6"):
         comparison_table(study, ratio=0.55)

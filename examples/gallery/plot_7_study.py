@@ -2,14 +2,15 @@
 The paper's study, small
 ========================
 
-How well do completed kernels serve a classifier, and how close are they to the truth, as more and more
-rows go missing? Section 5 of the paper asks this of yeast proteins. Here are 80 handwritten digits, with
-a method of one's own among the others.
+How well do completed kernels serve a classifier, and how close are they to the truth, as more and
+more rows go missing? Section 5 of the paper asks this of yeast proteins. Here are 80 handwritten
+digits, with a method of one's own among the others.
 """
 
 # %%
-# A method is a function from an incomplete stack to a complete one. This one knows the other kernels: where
-# a kernel misses an object, it takes the mean row of the three objects that are most like it elsewhere.
+# A method is a function from an incomplete stack to a complete one. This one knows the other
+# kernels: where a kernel misses an object, it takes the mean row of the three objects that are
+# most like it elsewhere.
 
 import warnings
 
@@ -34,9 +35,9 @@ def neighbours(stack):
 
 
 # %%
-# Every method sees the same removals and divisions into training and test objects. Cells (a repetition, a
-# ratio, a method) do not depend on each other: with ``workers=`` they are computed side by side, with
-# ``folder=`` each is kept as soon as it is there.
+# Every method sees the same removals and divisions into training and test objects. Cells (a
+# repetition, a ratio, a method) do not depend on each other: with ``workers=`` they are computed
+# side by side, with ``folder=`` each is kept as soon as it is there.
 
 kernels, digits = datasets.load_multiple_features(8, sources=["fou", "kar", "zer"])
 with warnings.catch_warnings():
@@ -72,12 +73,12 @@ ax = experiments.plot_roc_by_ratio(study)
 ax = experiments.plot_distance_by_ratio(study)
 
 # %%
-# The paper's two-sample test beside one for pairs, since repetitions share their data, and one that counts
-# that they share their objects, too.
+# The paper's two-sample test beside one for pairs, since repetitions share their data, and one
+# that counts that they share their objects, too.
 
 table = experiments.comparison_table(study, ratio=0.4)
 table[["mean", "difference", "p_two_sample", "p_paired", "p_corrected"]].round(4)
 
 # %%
-# ``python -m mkmc_prob.experiments digits --output study`` runs the whole of it, and writes the dataset, the
-# table, the figures and a report.
+# ``python -m mkmc_prob.experiments digits --output study`` runs the whole of it, and writes the
+# dataset, the table, the figures and a report.
