@@ -192,8 +192,8 @@ def check_definite(stack: xr.DataArray) -> None:
             remedy = "repair_spectrum(stack) makes it one, and says what it changes."
             if not np.diagonal(kernel.block).any():
                 remedy = (
-                    "Its diagonal is zero, so these look like distances D or a graph's weights: pass "
-                    "a kernel of them, np.exp(-(D**2) / (2 * scale**2)), say, or of a graph's "
+                    "Its diagonal is zero, so these look like distances D or a graph's weights: "
+                    "pass a kernel of them, np.exp(-(D**2) / (2 * scale**2)), say, or of a graph's "
                     "Laplacian L, scipy.linalg.expm(-scale * L)."
                 )
             raise IndefiniteKernelError(

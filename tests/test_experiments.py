@@ -17,17 +17,15 @@ from mkmc_prob import (
     MKMCWarning,
     fit,
     mean_impute,
-    remove_objects,
     select_strength,
     stack_kernels,
     visible_objects,
     zero_impute,
 )
-from mkmc_prob.experiments import mkmc, mkmc_chosen, roc_area, run_study, study_table
+from mkmc_prob.experiments import mkmc_chosen, roc_area, run_study, study_table
 from mkmc_prob.experiments.arguments import training_sizes
 from mkmc_prob.experiments.cells import Study
 from mkmc_prob.experiments.classification import draw_order
-from mkmc_prob.experiments.methods import definition
 
 
 def problem(size=24, kernels=3, classes=2, seed=0):
@@ -206,51 +204,6 @@ def test_scores_depend_on_neither_the_other_cells_nor_their_order():
     assert not other["roc"].equals(part["roc"].sel(ratio=[0.2], repetition=[0]))
 
 
-def test_missingness_of_ones_own():
-    stack, labels = problem(kernels=2)
-    calls = []
-
-    def blocks(stack, ratio, *, seed):
-        calls.append((ratio, seed))
-        count = round(ratio * stack.sizes["object"])
-        stack.values[0, :count, :] = stack.values[0, :, :count] = np.nan
-        return stack
-
-    got = Recorder(zero_impute)
-    study = run_study(
-        stack,
-        labels,
-        methods={"look": got},
-        ratios=[0.0, 0.25, 0.5],
-        repetitions=2,
-        missingness=blocks,
-        seed=0,
-    )
-    assert [ratio for ratio, _ in calls] == [0.25, 0.5] * 2  # at 0 nothing is removed
-    seeds = [seed for _, seed in calls]
-    assert seeds[0] == seeds[1] != seeds[2] == seeds[3]
-    assert all(type(seed) is int for seed in seeds)
-    assert [int((~visible_objects(s)).sum()) for s in got.got] == [0, 6, 12] * 2
-    assert np.isnan(study["relative_error"].sel(kernel="b")).all()
-    assert (study["relative_error"].sel(kernel="a", ratio=[0.25, 0.5]) == 1.0).all()
-    assert study.attrs["missingness"].startswith("test_experiments.test_missingness")
-
-    def reordered(stack, ratio, *, seed):
-        return remove_objects(stack.isel(kernel=[1, 0]), ratio, seed=seed)
-
-    with pytest.raises(MKMCError, match=r"ratio 0.5.*missingness: the stack it returned") as caught:
-        run_study(
-            stack,
-            labels,
-            methods=["zero"],
-            ratios=[0.5],
-            missingness=reordered,
-            repetitions=1,
-            seed=0,
-        )
-    assert "other kernels or objects" in str(caught.value.__cause__)
-
-
 def test_a_method_may_return_another_order_of_the_labels():
     stack, labels = problem()
 
@@ -419,14 +372,3 @@ def test_kernels_named_by_numbers(tmp_path):
     study.to_netcdf(tmp_path / "study.nc")
     with xr.open_dataset(tmp_path / "study.nc") as again:
         xr.testing.assert_equal(again.load(), study)
-
-
-def test_definitions():
-    assert definition(mkmc) != definition(mkmc_chosen)
-    assert definition(partial(mkmc, tol=1.0)) != definition(partial(mkmc, tol=2.0))
-    one = lambda stack: stack + 1  # noqa: E731
-    two = lambda stack: stack + 2  # noqa: E731
-    assert definition(one) != definition(two)
-    assert definition(Recorder(mkmc)) == definition(Recorder(mkmc))
-    arrays = [partial(mkmc, strength=np.arange(n)) for n in (2000, 2001)]
-    assert definition(arrays[0]) != definition(arrays[1])

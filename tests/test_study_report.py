@@ -8,8 +8,15 @@ import pytest
 import xarray as xr
 
 from mkmc_prob import LabelError, MKMCError
-from mkmc_prob.experiments import PAPER_SCORES, run_study, study_report, write_study
+from mkmc_prob.experiments import (
+    PAPER_SCORES,
+    run_study,
+    study_report,
+    study_table,
+    write_study,
+)
 from mkmc_prob.experiments.__main__ import main
+from mkmc_prob.experiments.looks import method_name
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +91,58 @@ def test_the_papers_numbers_stand_beside(study):
     assert table["the paper's"].tolist()[:3] == ["", "", ""]
 
 
-def test_a_ratio_that_is_not_there_is_refused(study, tmp_path):
-    with pytest.raises(LabelError, match="ratio"):
-        write_study(study, tmp_path / "out", ratio=0.4)
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda study: study.isel(ratio=[0]), "no ratio 0.5"),
+        (lambda study: study.isel(repetition=[0]), "it has one repetition"),
+        (lambda study: study.sel(completion=["zero"]), "'zero' is its only method"),
+        (lambda study: study.drop_attrs(), "n_objects is None"),
+        (lambda study: study.isel(matrix=[0, 1]), "no matrix 'model'"),
+    ],
+)
+def test_what_cannot_be_compared_is_left_out_with_the_reason(study, tmp_path, change, reason):
+    changed = change(study)
+    paths = write_study(changed, tmp_path / "out")
+    names = [path.name for path in paths]
+    assert names[:3] == ["study.nc", "table.csv", "report.md"]
+    assert all(path.stat().st_size for path in paths)
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert re.search(f"The methods are not compared: .*{reason}", report)
+    assert ("roc_by_matrix.pdf" in names) == ("no ratio" not in reason)
+    assert ("- roc_by_matrix: " in report) == ("no ratio" in reason)
+    assert len(pd.read_csv(tmp_path / "out" / "table.csv")) == changed["roc"].size
+
+
+def test_what_is_no_study_is_refused(study, tmp_path):
+    for change in (
+        lambda study: study.drop_vars("roc"),
+        lambda study: study.drop_vars("relative_error"),
+        lambda study: study["roc"],
+        lambda study: study.isel(ratio=0),
+        lambda study: study.drop_vars("matrix"),
+    ):
+        for use in (study_report, study_table, lambda odd: write_study(odd, tmp_path / "out")):
+            with pytest.raises(MKMCError, match="study: "):
+                use(change(study))
+    with pytest.raises(LabelError, match="kernel 'a' is none of its matrices"):
+        study_table(study.isel(matrix=[1, 2]))
     assert not (tmp_path / "out").exists()
-    with pytest.raises(MKMCError):
-        study_report(study.drop_vars("roc"))
+    with pytest.raises(MKMCError, match="ratio: 'half' found"):
+        study_report(study, ratio="half")
+    for folder in (3, None, "a\0b"):
+        with pytest.raises(MKMCError, match=r"folder: .* the name of a folder"):
+            write_study(study, folder)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"folder: .*file cannot be made"):
+        write_study(study, tmp_path / "file")
+
+
+def test_mkmcs_label_says_the_strength_of_its_fits(study):
+    assert method_name(study, "mkmc") == "MKMC, strength 0.001"
+    own = study["roc"].isel(matrix=0, train_size=0, drop=True)
+    assert method_name(study.assign(strength=0 * own + 2.0), "mkmc") == "MKMC, strength 2"
+    assert method_name(study.assign(strength=own), "mkmc") == "MKMC"
 
 
 OPTIONS = ["--repetitions", "3", "--ratios", "0", "0.5", "--strength", "1", "--tol", "1"]
@@ -127,9 +180,30 @@ def test_the_command_line_does_what_the_function_does(tmp_path, capsys):
     assert cells == {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()}
 
 
-def test_the_yeast_data_are_asked_for_by_name(tmp_path):
-    with pytest.raises(FileNotFoundError, match="Pfam"):
+def test_one_repetition_of_one_method_is_written_too(tmp_path, capsys):
+    made = ["fusion", "--objects", "30", "--kernels", "2", "--output", str(tmp_path / "out")]
+    main([*made, "--methods", "zero", "--repetitions", "1", "--ratios", "0", "0.1"])
+    assert "The methods are not compared: study: it has one repetition" in capsys.readouterr().out
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names >= {"study.nc", "table.csv", "report.md", "roc_by_matrix.pdf", "roc_by_ratio.png"}
+
+
+def test_errors_are_one_line_and_the_help_shows_defaults(tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
         main(["yeast", str(tmp_path), "--output", str(tmp_path / "out")])
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {tmp_path}")
+    assert "'Pfam'" in line
+    with pytest.raises(SystemExit) as caught:
+        main(["fusion", "--objects", "20", "--strength", "0", "--output", str(tmp_path / "out")])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("error: strength: 0.0 found")
+    with pytest.raises(SystemExit):
+        main(["digits", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "(default: 0.1)" in told
+    assert "same command again goes on where it was ended" in told
 
 
 def test_what_it_cannot_do_it_says(capsys):

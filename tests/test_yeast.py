@@ -180,6 +180,9 @@ LABEL_LAYOUTS = {
         "ORF\tgene\tmembrane\n" + "".join(f"{p}\tABC1\t{n}\n" for p, n in LABELS.items()),
         "membrane",
     ),
+    "tabs at the ends": (plain(end="\t\t\n"), None),
+    "tabs at the ends, header": ("ORF\tmembrane\t\n" + plain(end="\t\n"), None),
+    "IDs with blanks": (plain().replace("\t", " \t"), None),
     "unknown left out": ("".join(f"{p}\t{n}\n" for p, n in LABELS.items() if n), None),
     "unknown of no kernel": (plain() + "YXX009W\t0\n", None),
 }
@@ -190,6 +193,29 @@ def test_layouts_of_the_labels(text, column, tmp_path):
     write(tmp_path)
     (tmp_path / "labels.txt").write_text(text, encoding="utf-8", newline="")
     check(load(tmp_path, label_column=column))
+    (tmp_path / "labels.txt").rename(tmp_path / "labels.txt.gz")  # plain all the same
+    check(load(tmp_path, label_column=column))
+    (tmp_path / "labels.txt.gz").write_bytes(gzip.compress(text.encode()))
+    check(load(tmp_path, label_column=column))
+
+
+def test_blanks_around_the_ids_of_a_kernel(tmp_path):
+    write(tmp_path)
+    padded = [f"{protein} " for protein in PROTEINS]
+    (tmp_path / "E.txt").write_text(as_text(matrices()["E"].tolist(), padded))
+    check(load(tmp_path))
+
+
+def test_tabs_at_the_ends_of_a_kernels_lines_are_named(tmp_path):
+    text = (write(tmp_path) / "E.txt").read_text().replace("\n", "\t\n")
+    (tmp_path / "E.txt").write_text(text)
+    refused(tmp_path, KernelError, str(tmp_path / "E.txt"), "Its first line ends in a tab")
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\n"])
+def test_an_empty_file_of_labels(content, tmp_path):
+    (write(tmp_path) / "labels.txt").write_bytes(content)
+    refused(tmp_path, KernelError, str(tmp_path / "labels.txt"), "the file is empty")
 
 
 def test_other_counts_than_the_papers_are_warned_about(tmp_path):
@@ -297,6 +323,7 @@ def refused(folder, error, *parts, **options):
 
 def test_all_missing_files_are_named(tmp_path):
     refused(tmp_path / "no", FileNotFoundError, str(tmp_path / "no"), "no such folder")
+    refused(3, MKMCError, "path: 3 found")
     refused(tmp_path, FileNotFoundError, "'B'", "'labels'", "holds no files")
     write(tmp_path)
     for name in "SW.txt", "E.txt", "labels.txt":
@@ -357,7 +384,7 @@ def test_label_columns_that_are_refused(tmp_path):
     refused(tmp_path, LabelError, "'ORF'", "'membrane'", label_column="ORF")
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"\x1f\x8bnot gzip", b"a\t1\nb\t1\t2\n"])
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"\x1f\x8bnot gzip", b"a\t1\nb\t1\t2\n"])
 def test_labels_that_cannot_be_read(content, tmp_path):
     write(tmp_path)
     name = "labels.txt"

@@ -10,7 +10,8 @@ from .figures import (
 )
 from .methods import METHODS, mkmc, mkmc_chosen
 from .report import study_report, write_study
-from .study import run_study, study_table, study_times
+from .study import run_study
+from .tables import study_table, study_times
 from .yeast import PAPER_SCORES, load_yeast
 
 __all__ = [

@@ -5,6 +5,7 @@ same command again goes on where it was ended.
 """
 
 import argparse
+import sys
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ..datasets import FusionProblem, load_multiple_features, make_fusion_problem
-from ..errors import MKMCWarning
+from ..errors import MKMCError, MKMCWarning
 from ..missingness import remove_objects
 from ..preprocessing import Method
 from ..removal import PROTOCOLS
@@ -24,11 +25,26 @@ from .yeast import load_yeast
 
 #: Protocols that need nothing but a ratio.
 SIMPLE = [name for name, protocol in PROTOCOLS.items() if not protocol.needs]
+#: Of fits; and what is said of it.
+TOL = 0.1
+LOOSE = "That of run_study is 0.001, which takes longer; scores of single cells can differ"
+CONTINUES = "The same command again goes on where it was ended: finished cells are in OUTPUT/cells."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a study as the arguments say, and write what comes out."""
+    """Run a study as the arguments say, and write what comes out.
+
+    What cannot be done is one line on stderr, and the exit code 2.
+    """
     given = _parser().parse_args(arguments)
+    try:
+        _run(given)
+    except (MKMCError, OSError) as error:
+        print("error:", *str(error).split(), file=sys.stderr)
+        raise SystemExit(2) from error
+
+
+def _run(given: argparse.Namespace) -> None:
     problem = _data(given)
     out = Path(given.output)
     missingness: Any = partial(remove_objects, protocol=given.protocol, of=given.of)
@@ -82,33 +98,42 @@ def _parser() -> argparse.ArgumentParser:
         description="Compare methods of completion as section 5 of the paper does.",
     )
     data = parser.add_subparsers(dest="data", required=True, metavar="DATA")
-    digits = data.add_parser("digits", help="the bundled digits: six kernels, ten classes")
+
+    def subparser(name: str, about: str) -> argparse.ArgumentParser:
+        return data.add_parser(
+            name,
+            help=about,
+            description=f"{about[0].upper()}{about[1:]}. {CONTINUES}",
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
+
+    digits = subparser("digits", "the bundled digits: six kernels, ten classes")
     digits.add_argument("--per-class", type=int, default=50, help="digits of each class, to 200")
-    fusion = data.add_parser("fusion", help="made kernels of two classes, any size")
-    fusion.add_argument("--objects", type=int, default=2318)
-    fusion.add_argument("--kernels", type=int, default=7)
-    yeast = data.add_parser("yeast", help="the paper's yeast proteins, from the original download")
+    fusion = subparser("fusion", "made kernels of two classes, any size")
+    fusion.add_argument("--objects", type=int, default=2318, help="how many")
+    fusion.add_argument("--kernels", type=int, default=7, help="how many")
+    yeast = subparser("yeast", "the paper's yeast proteins, from the original download")
     yeast.add_argument("folder", help="where its files are; see load_yeast")
     yeast.add_argument("--repair", choices=get_args(Method), help="for indefinite kernels")
     for each in (digits, fusion, yeast):
-        each.add_argument("--output", required=True, help="a folder for all that comes out")
-        each.add_argument("--repetitions", type=int, default=10)
-        each.add_argument("--ratios", type=float, nargs="+", default=list(RATIOS))
-        each.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-        each.add_argument("--train-sizes", type=int, nargs="+", help="two, by default")
-        each.add_argument("--C", type=float, nargs="+", default=[1.0], help="several: chosen by CV")
-        each.add_argument("--protocol", choices=SIMPLE, default="pairs")
-        each.add_argument("--of", choices=["rows", "entries"], default="rows")
-        each.add_argument("--strength", type=float, default=PAPER_STRENGTH)
-        each.add_argument("--tol", type=float, default=0.1, help="of fits, in nats")
-        each.add_argument("--max-iter", type=int, default=10_000)
-        each.add_argument(
-            "--strengths", type=float, nargs="+", default=list(STRENGTHS), help="of mkmc_chosen"
-        )
-        each.add_argument("--folds", type=int, default=5, help="of mkmc_chosen")
-        each.add_argument("--selection-tol", type=float, default=0.1, help="of mkmc_chosen's fits")
-        each.add_argument("--seed", type=int, default=0)
-        each.add_argument("--workers", type=int, default=1, help="processes at a time")
+        add = each.add_argument
+        nothing = argparse.SUPPRESS  # it has no default
+        add("--output", required=True, default=nothing, help="a folder for all that comes out")
+        add("--repetitions", type=int, default=10, help="how many")
+        add("--ratios", type=float, nargs="+", default=list(RATIOS), help="shares of rows removed")
+        add("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="compared")
+        add("--train-sizes", type=int, nargs="+", help="training objects; None: two sizes")
+        add("--C", type=float, nargs="+", default=[1.0], help="several: chosen by CV")
+        add("--protocol", choices=SIMPLE, default="pairs", help="of remove_objects")
+        add("--of", choices=["rows", "entries"], default="rows", help="what a ratio is a share of")
+        add("--strength", type=float, default=PAPER_STRENGTH, help="lambda, of mkmc")
+        add("--tol", type=float, default=TOL, help=f"of fits, in nats. {LOOSE}")
+        add("--max-iter", type=int, default=10_000, help="of fits")
+        add("--strengths", type=float, nargs="+", default=list(STRENGTHS), help="of mkmc_chosen")
+        add("--folds", type=int, default=5, help="of mkmc_chosen")
+        add("--selection-tol", type=float, default=TOL, help="of mkmc_chosen's choosing fits")
+        add("--seed", type=int, default=0, help="of all random numbers")
+        add("--workers", type=int, default=1, help="processes at a time")
     return parser
 
 

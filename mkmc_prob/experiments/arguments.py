@@ -17,9 +17,12 @@ from ..checks import as_array, positive_number, real_number, whole_number
 from ..errors import KernelError, LabelError, MKMCError
 from ..kernels import check_stack, visible_objects
 from ..labels import as_labels, name_some
+from .scores import SAME_RATIO
 
 #: The paper's numbers of training objects, and from how many objects on they are the default.
 TRAIN_SIZES, ENOUGH = (200, 1000), 1200
+#: Beyond these LIBSVM does not end, and a netCDF attribute holds no number.
+LARGEST_C, LARGEST_SEED = 1e10, 2**63 - 1
 #: The last of the matrices on which classes are told apart.
 MODEL = "model"
 
@@ -72,9 +75,12 @@ def class_codes(classes: Any, objects: NDArray[Any]) -> NDArray[np.intp]:
     try:
         codes, found = pd.factorize(np.array(values, dtype=object), sort=True)
         sorted(found)
+        kinds = {isinstance(value, bool | np.bool_) for value in values}
+        if len(kinds) > 1:
+            raise TypeError("truth values and numbers")
     except TypeError as error:
         raise MKMCError(
-            "classes: text and numbers are mixed. Convert them all with str()."
+            "classes: text, numbers or truth values are mixed. Convert them all with str()."
         ) from error
     if len(found) < 2:
         raise MKMCError(f"classes: all objects are of class {found[0]!r}; two or more are needed.")
@@ -95,12 +101,30 @@ def training_sizes(given: Any, size: int) -> tuple[int, ...]:
 
 def error_weights(given: Any) -> float | tuple[float, ...]:
     """Return C, or several of which one is to be chosen, ascending."""
-    if isinstance(given, Sequence | np.ndarray) and np.ndim(given) == 1:
-        several = sorted({positive_number(c, "C") for c in given})
+    if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
+        several = sorted({_error_weight(c) for c in given})
         if len(several) < len(given) or not several:
             raise MKMCError(f"C: {given!r} found; give at least one, each once.")
         return tuple(several) if len(several) > 1 else several[0]
-    return positive_number(given, "C")
+    return _error_weight(given)
+
+
+def _error_weight(given: Any) -> float:
+    number = positive_number(given, "C")
+    if number > LARGEST_C:
+        raise KernelError(
+            f"C: {given!r} found; beyond {LARGEST_C:g} the solver, LIBSVM, does not end. Training "
+            "errors are as good as forbidden long before."
+        )
+    return number
+
+
+def study_seed(given: Any) -> int:
+    """Return the seed, which JSON and netCDF keep as a 64-bit integer."""
+    seed = whole_number(given, "seed", least=0)
+    if seed > LARGEST_SEED:
+        raise KernelError(f"seed: {given!r} found; it cannot be saved beyond {LARGEST_SEED}.")
+    return seed
 
 
 def shares_removed(given: Any) -> list[float]:
@@ -111,6 +135,9 @@ def shares_removed(given: Any) -> list[float]:
         if share is None or not 0 <= share < 1:
             raise MKMCError(f"ratios: {ratio!r} found; numbers from 0 to below 1 are needed.")
         ratios.append(share + 0.0)  # of -0.0, 0.0
-    if not ratios or len(set(ratios)) < len(ratios):
-        raise MKMCError(f"ratios: {given!r} found; give at least one, each once.")
+    if not ratios or np.diff(sorted(ratios)).min(initial=1.0) <= SAME_RATIO:
+        raise MKMCError(
+            f"ratios: {given!r} found; give at least one, each once (those that differ by no more "
+            f"than {SAME_RATIO:g} are the same)."
+        )
     return ratios

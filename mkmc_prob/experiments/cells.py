@@ -6,7 +6,7 @@ but the study's settings and the cell, whatever else is computed, where, and in 
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,8 +15,9 @@ import xarray as xr
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ..errors import LabelError, MKMCWarning
-from ..kernels import check_labels, visible_objects
+from ..errors import KernelError, LabelError, MKMCError, MKMCWarning
+from ..kernels import check_labels, check_stack, visible_objects
+from ..labels import name_some
 from ..metrics import correlation_matrix_distance, relative_error
 from ..missingness import remove_objects
 from .classification import FOLDS, draw_order, need_sklearn, roc_area
@@ -80,20 +81,68 @@ class Study:
     missingness: Missingness | None
 
     def incomplete(self, repetition: int, ratio: float) -> xr.DataArray:
-        """Return the stack that every method gets: of one seed for all ratios of a repetition."""
+        """Return the stack that every method gets: of one seed for all ratios of a repetition.
+
+        Raises
+        ------
+        KernelError, LabelError
+            Where what `missingness` returned is more than the same kernels with rows and columns
+            removed.
+        MKMCError
+            Where a kernel loses all objects; as `missingness` raises it.
+        """
         if not ratio:
             return self.kernels.copy()
         seed = int(self._sequence(repetition, 0).generate_state(1, np.uint64)[0])
         if self.missingness is None:
-            return remove_objects(self.kernels, ratio, seed=seed)
-        stack = self.missingness(self.kernels.copy(), ratio, seed=seed)
+            stack = remove_objects(self.kernels, ratio, seed=seed)
+        else:
+            stack = self._removed(self.missingness(self.kernels.copy(), ratio, seed=seed))
+        seen = visible_objects(stack).values.any(axis=1)
+        if not seen.all():
+            raise MKMCError(
+                f"kernel {name_some(stack['kernel'].values[~seen])} loses all its objects, and a "
+                "zero matrix has no correlation with the true one. Pass a smaller ratio."
+            )
+        return stack
+
+    def _removed(self, stack: xr.DataArray) -> xr.DataArray:
+        """Return what a `missingness` of one's own returned, checked."""
         found, own = (check_labels(s, what="missingness") for s in (stack, self.kernels))
         if not all(map(np.array_equal, found, own)):
             raise LabelError(
                 "missingness: the stack it returned has other kernels or objects than the one it "
                 "got, or another order of them. Return the same labels."
             )
-        return stack
+        stack = stack.transpose(*self.kernels.dims)
+        try:
+            check_stack(stack)  # whole rows and columns are missing, or none
+        except KernelError as error:
+            raise KernelError(f"missingness: {error}") from error
+        missing = np.isnan(stack.values)
+        changed = np.argwhere(~missing & (stack.values != self.kernels.values))
+        if len(changed):
+            k, i, j = changed[0].tolist()
+            names, objects = (self.kernels[dim].values.tolist() for dim in ("kernel", "object"))
+            raise KernelError(
+                f"missingness: it changed kernel {names[k]!r} at objects {objects[i]!r} and "
+                f"{objects[j]!r} from {self.kernels.values[k, i, j]!r} to "
+                f"{stack.values[k, i, j]!r}. It only removes: set whole rows and columns to NaN."
+            )
+        return self.kernels.copy(data=np.where(missing, np.nan, self.kernels.values))
+
+    def check_ratios(self, ratios: Iterable[float]) -> None:
+        """Raise where rows cannot be removed in the first repetition, before hours have gone."""
+        for ratio in ratios:
+            try:
+                self.incomplete(0, ratio)
+            except MKMCError as error:
+                raise type(error)(f"ratios: at {ratio:g} (repetition 0): {error}") from error
+            except Exception as error:
+                raise MKMCError(
+                    f"ratios: at {ratio:g} (repetition 0): missingness: {type(error).__name__}: "
+                    f"{error}"
+                ) from error
 
     def order(self, repetition: int) -> NDArray[np.intp]:
         """Return the objects in the order in which they train, the rest test; see `draw_order`."""

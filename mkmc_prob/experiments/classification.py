@@ -138,7 +138,9 @@ def draw_order(
     """
     size, counts = len(codes), np.bincount(codes)
     smallest, largest = min(train_sizes), max(train_sizes)
+    drawn = "the numbers do not allow one"
     if counts.min() > least and smallest >= least * len(counts) and size - largest >= len(counts):
+        drawn = f"none was found in {MOST_DRAWS} draws"
         for _ in range(MOST_DRAWS):
             order = rng.permutation(size)
             first = np.bincount(codes[order[:smallest]], minlength=len(counts))
@@ -146,10 +148,10 @@ def draw_order(
             if first.min() >= least and last.min() >= 1:
                 return order
     raise MKMCError(
-        f"train_sizes: {list(train_sizes)} of {size} objects leave no division (none was found in "
-        f"{MOST_DRAWS} draws) with {least} or more of each of the {len(counts)} classes in every "
-        f"training set and one in every test set; the smallest class has {counts.min()}. Give "
-        "other train_sizes, or leave small classes out."
+        f"train_sizes: {list(train_sizes)} of {size} objects leave no division ({drawn}) with "
+        f"{least} or more of each of the {len(counts)} classes in every training set and one in "
+        f"every test set; the smallest class has {counts.min()}. Give other train_sizes, or leave "
+        "small classes out."
     )
 
 

@@ -5,7 +5,7 @@ how surely, is `comparisons`' business: error bars tell how far a mean is known,
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..errors import LabelError, MKMCError
 from ..labels import name_some
 from ..plots.axes import axes_or_new, check_axes
+from .folder import folder_path, make_folder
 from .looks import (
     check_bars,
     explain,
@@ -312,40 +313,59 @@ def save_figures(
     ...     [path.name for path in save_figures(study, folder, formats=["png"])]
     ['roc_by_matrix.png', 'roc_by_ratio.png', 'distance_by_ratio.png']
     """
+    return save_some(list(FIGURES), study, folder, formats=formats, ratio=ratio, bars=bars)
+
+
+#: The paper's figures by the names of their files.
+FIGURES: dict[str, Callable[..., "Axes"]] = {
+    "roc_by_matrix": lambda study, ratio, bars: plot_roc_by_matrix(
+        study, ratio=ratio, bars=bars
+    ).flat[0],
+    "roc_by_ratio": lambda study, ratio, bars: plot_roc_by_ratio(study, bars=bars),
+    "distance_by_ratio": lambda study, ratio, bars: plot_distance_by_ratio(study, bars=bars),
+}
+
+
+def save_some(
+    names: Iterable[str], study: xr.Dataset, folder: Any, *, formats: Any, ratio: Any, bars: Any
+) -> list[Path]:
+    """Write some of `FIGURES`; see `save_figures`."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
     from matplotlib.figure import Figure
 
+    where = folder_path(folder)
     known = Figure().canvas.get_supported_filetypes()
-    endings = [formats] if isinstance(formats, str) else list(formats)
+    given = [formats] if isinstance(formats, str) else formats
+    endings = list(given) if isinstance(given, Iterable) else [given]
     for ending in endings:
-        if ending not in known:
+        if not isinstance(ending, str) or ending not in known:
             raise MKMCError(
                 f"formats: Matplotlib does not write {ending!r}. Choose from "
                 f"{name_some(sorted(known), most=20)}."
             )
     written: list[Path] = []
-    drawn: list[Figure] = []
+    drawn: dict[str, Figure] = {}
     with mpl.rc_context(PRINT | {"figure.figsize": COLUMN}):
         try:
-            for draw in (
-                lambda: plot_roc_by_matrix(study, ratio=ratio, bars=bars)[0],
-                lambda: plot_roc_by_ratio(study, bars=bars),
-                lambda: plot_distance_by_ratio(study, bars=bars),
-            ):
-                drawn.append(cast("Figure", draw().figure))
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            for name, figure in zip(
-                ("roc_by_matrix", "roc_by_ratio", "distance_by_ratio"), drawn, strict=True
-            ):
+            for name in names:
+                drawn[name] = cast("Figure", FIGURES[name](study, ratio, bars).figure)
+            make_folder(where)
+            for name, figure in drawn.items():
                 for ending in endings:
-                    path = Path(folder) / f"{name}.{ending}"
+                    path = where / f"{name}.{ending}"
                     # No date: the same study writes the same file.
                     metadata = {"CreationDate": None} if ending == "pdf" else None
-                    figure.savefig(path, metadata=metadata)
+                    try:
+                        figure.savefig(path, metadata=metadata)
+                    except Exception as error:  # some formats need other programs
+                        raise MKMCError(
+                            f"formats: {path} could not be written ({type(error).__name__}: "
+                            f"{error}). Choose another format or folder."
+                        ) from error
                     written.append(path)
         finally:
-            for figure in drawn:
+            for figure in drawn.values():
                 plt.close(figure)
     return written
 

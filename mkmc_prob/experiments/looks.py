@@ -42,10 +42,19 @@ METHOD_NAMES = {
 
 
 def method_name(study: xr.Dataset, method: str) -> str:
-    """Return what a method is called in a legend; the study's attribute says MKMC's strength."""
+    """Return what a method is called in a legend; MKMC's strength is that of its fits.
+
+    Where the study does not say it, its attribute does.
+    """
     name = METHOD_NAMES.get(method, method)
+    if method != "mkmc":
+        return name
     strength = real_number(study.attrs.get("strength"))
-    return f"{name}, strength {strength:g}" if method == "mkmc" and strength else name
+    if "strength" in study and "completion" in study["strength"].dims:
+        found = np.unique(study["strength"].sel({"completion": method}).values)
+        found = found[~np.isnan(found)]
+        strength = real_number(found[0]) if len(found) == 1 else None
+    return f"{name}, strength {strength:g}" if strength else name
 
 
 def looks_of(methods: list[str]) -> dict[str, dict[str, Any]]:

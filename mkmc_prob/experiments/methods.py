@@ -1,14 +1,11 @@
 """What a study compares: methods that make a complete stack of an incomplete one.
 
-Enters: names, or functions that a person wrote. Leaves: functions, a text that tells one definition
-from another, and what such a function returned, checked. Nothing here knows of cells or classes.
+Enters: names, or functions that a person wrote. Leaves: functions by name, and what such a function
+returned, checked. Nothing here knows of cells or classes.
 """
 
 import functools
-import hashlib
-import inspect
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,10 +17,11 @@ from ..baselines import mean_impute, zero_impute
 from ..errors import KernelError, LabelError, MKMCError
 from ..fit import fit
 from ..kernels import check_stack, visible_objects
-from ..labels import name_some, positions
+from ..labels import as_labels, name_some, positions
 from ..linalg import Matrix
 from ..result import MKMCResult
 from ..selection import STRENGTHS, select_strength
+from .definitions import definition
 
 #: lambda in the paper's study.
 PAPER_STRENGTH = 0.001
@@ -138,10 +136,17 @@ def mkmc_chosen(
 
 
 class NamedMethod(NamedTuple):
-    """A method as a study calls it, and a text that differs where its definition does."""
+    """A method as a study calls it; `built_in` is the name of a built-in one."""
 
+    name: str
     function: Method
-    definition: str
+    built_in: str | None
+
+    def definition(self) -> str:
+        """Return a text that differs where the definition does; see `definitions.definition`."""
+        if self.built_in is not None:
+            return f"built-in {self.built_in}"
+        return definition(self.function, f"methods, {self.name!r}")
 
 
 def named_methods(
@@ -153,7 +158,8 @@ def named_methods(
     ------
     MKMCError
         Where it is not a sequence of built-in names and mappings from a name to a function or a
-        built-in name; where a name is repeated.
+        built-in name; where a name is repeated, cannot be saved, or is a built-in one that is given
+        to another function.
     """
     options = {"tol": tol, "max_iter": max_iter}
     built_in: dict[str, Method] = {
@@ -166,21 +172,33 @@ def named_methods(
     for name, what in _pairs(given):
         if not isinstance(name, str) or not name:
             raise MKMCError(f"methods: name {name!r} found; a text is needed.")
+        as_labels([name], "methods")  # what cannot be saved is refused now
         if name in found:
             raise MKMCError(f"methods: {name!r} occurs more than once. Give each its own name.")
         if isinstance(what, str) and what in built_in:
-            found[name] = NamedMethod(built_in[what], f"built-in {what}")
+            found[name] = NamedMethod(name, built_in[what], what)
         elif callable(what):
-            found[name] = NamedMethod(what, definition(what))
+            same = [key for key, own in built_in.items() if what is own and key in ("zero", "mean")]
+            found[name] = NamedMethod(name, what, same[0] if same else None)
         else:
             known = ", ".join(map(repr, built_in))
             raise MKMCError(
                 f"methods: {what!r} found for {name!r}. Built in are {known}; a method of your own "
                 "is a mapping from its name to a function that takes and returns a stack."
             )
+        if name in built_in and _inner(found[name].function) is not _inner(built_in[name]):
+            raise MKMCError(
+                f"methods: {name!r} names a built-in method, and reports call it so, but another "
+                "one is given for it. Give it a name of its own."
+            )
     if not found:
         raise MKMCError("methods: there are none; at least one is needed.")
     return found
+
+
+def _inner(function: Any) -> Any:
+    """Return the function within a partial."""
+    return function.func if isinstance(function, functools.partial) else function
 
 
 def _pairs(given: Any) -> Iterable[tuple[Any, Any]]:
@@ -199,41 +217,6 @@ def _pairs(given: Any) -> Iterable[tuple[Any, Any]]:
             yield from item.items()
         else:
             yield item, item
-
-
-def definition(function: Any) -> str:
-    """Return a text that tells one function from another: its name and a hash of its source.
-
-    Of a `functools.partial` the arguments count too. What a function takes from outside (closures,
-    globals, what it calls) is not looked at.
-
-    Examples
-    --------
-    >>> from functools import partial
-    >>> from mkmc_prob.experiments.methods import definition
-    >>> definition(partial(max, 0, key=abs))
-    'partial(builtins.max, 0, key=<built-in function abs>)'
-    """
-    if isinstance(function, functools.partial):
-        listed = [_shown(value) for value in function.args]
-        listed += [f"{key}={_shown(value)}" for key, value in sorted(function.keywords.items())]
-        return f"partial({', '.join([definition(function.func), *listed])})"
-    if not hasattr(function, "__qualname__"):  # an object that can be called
-        return f"{definition(type(function))} {_shown(function)}"
-    name = f"{function.__module__}.{function.__qualname__}"
-    try:
-        source = inspect.getsource(function)
-    except (OSError, TypeError):  # built in, or typed into an interpreter
-        return name
-    return f"{name} {hashlib.sha256(source.encode()).hexdigest()[:16]}"
-
-
-def _shown(value: Any) -> str:
-    """Return `value` as text that is the same in another process."""
-    if isinstance(value, np.ndarray):
-        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
-        return f"array {value.dtype} {value.shape} {digest}"
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 class Completion(NamedTuple):

@@ -9,10 +9,14 @@ from pathlib import Path
 import pandas as pd
 import xarray as xr
 
+from ..checks import real_number
+from ..errors import MKMCError
 from .comparisons import comparison_table, study_summary
-from .figures import save_figures
+from .figures import FIGURES, save_some
+from .folder import folder_path, make_folder
 from .looks import method_name
-from .study import study_table
+from .scores import SCORES, score_of
+from .tables import study_table
 from .yeast import PAPER_SCORES
 
 #: The columns of the comparison that a report shows, and what they are called there.
@@ -44,12 +48,13 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
     -------
     str
         The comparison of the methods on the model matrix at `ratio`, the means of all scores by
-        ratio, and the settings.
+        ratio, and the settings that the study has. Where methods cannot be compared, because there
+        is only one, one repetition, or no such ratio, it says so instead.
 
     Raises
     ------
     MKMCError, LabelError
-        Where `study` is no study, or has no such ratio.
+        Where `study` is no study, or `ratio` no number.
 
     Examples
     --------
@@ -61,30 +66,39 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
     >>> print(study_report(study).splitlines()[0])
     # Completion study: 30 objects, 2 kernels, 2 classes, 3 repetitions
     """
-    attrs, sizes = study.attrs, study.sizes
+    share = real_number(ratio)
+    if share is None:
+        raise MKMCError(f"ratio: {ratio!r} found; a number is needed.")
+    for score in SCORES:
+        score_of(study, score)
+    attrs = study.attrs
+    words = {"n_objects": "objects", "n_kernels": "kernels", "n_classes": "classes"}
+    counts = [f"{attrs[key]} {word}" for key, word in words.items() if key in attrs]
+    counts.append(f"{study.sizes['repetition']} repetitions")
     lines = [
-        f"# Completion study: {attrs['n_objects']} objects, {attrs['n_kernels']} kernels, "
-        f"{attrs['n_classes']} classes, {sizes['repetition']} repetitions",
+        f"# Completion study: {', '.join(counts)}",
         "",
-        f"## ROC scores of the model matrix, {100 * ratio:g} % of the rows removed",
+        f"## ROC scores of the model matrix, {100 * share:g} % of the rows removed",
         "",
-        _markdown(_compared(study, ratio, paper)),
-        "",
-        f"Differences are to {method_name(study, _baseline(study))}. The two-sample test is the "
-        "paper's; the paired one uses that all methods saw the same removals and divisions; the "
-        "corrected one (Nadeau and Bengio 2003) counts that repetitions share their objects. d is "
-        "Cohen's, pooled and paired.",
-        "",
-        "## Means over the repetitions (standard errors)",
-        "",
-        _markdown(_means(study)),
-        "",
-        "Distances are means over the kernels that miss something.",
-        "",
-        "## Settings",
-        "",
-        *(f"- {name}: {value}" for name, value in attrs.items()),
     ]
+    try:
+        lines += [
+            _markdown(_compared(study, share, paper)),
+            "",
+            f"Differences are to {method_name(study, _baseline(study))}. The two-sample test is "
+            "the paper's; the paired one uses that all methods saw the same removals and "
+            "divisions; the corrected one (Nadeau and Bengio 2003) counts that repetitions share "
+            "their objects. d is Cohen's, pooled and paired.",
+        ]
+    except MKMCError as error:
+        lines.append(f"The methods are not compared: {error}")
+    lines += ["", "## Means over the repetitions (standard errors)", ""]
+    try:
+        means = _markdown(_means(study))
+        lines += [means, "", "Distances are means over the kernels that miss something."]
+    except MKMCError as error:  # there is no model matrix
+        lines.append(f"Left out: {error}")
+    lines += ["", "## Settings", "", *(f"- {name}: {value}" for name, value in attrs.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -109,12 +123,15 @@ def write_study(
     Returns
     -------
     list of Path
-        ``study.nc``, ``table.csv``, ``report.md``, and the figures as PDF and PNG.
+        ``study.nc``, ``table.csv``, ``report.md``, and the figures as PDF and PNG. A figure that
+        cannot be drawn, because the study has no such ratio, is left out; the report says why.
 
     Raises
     ------
     MKMCError, LabelError
-        As `study_report` and `save_figures` do.
+        Where `study` is no study, before anything is written; where `ratio` is no number.
+    OSError
+        Where the folder cannot be made or written to.
 
     Examples
     --------
@@ -129,14 +146,23 @@ def write_study(
     study.nc table.csv report.md roc_by_matrix.pdf roc_by_matrix.png roc_by_ratio.pdf \
 roc_by_ratio.png distance_by_ratio.pdf distance_by_ratio.png
     """
-    report = study_report(study, ratio=ratio, paper=paper)
-    where = Path(folder)
-    where.mkdir(parents=True, exist_ok=True)
+    table, where = study_table(study), folder_path(folder)
+    make_folder(where)
     paths = [where / name for name in ("study.nc", "table.csv", "report.md")]
     study.to_netcdf(paths[0], engine="h5netcdf")
-    study_table(study).to_csv(paths[1], index=False)
+    table.to_csv(paths[1], index=False)
+    report = study_report(study, ratio=ratio, paper=paper)
     paths[2].write_text(report, encoding="utf-8")
-    return [*paths, *save_figures(study, where, ratio=ratio)]
+    absent = []
+    for name in FIGURES:
+        try:
+            paths += save_some([name], study, where, formats=("pdf", "png"), ratio=ratio, bars="se")
+        except MKMCError as error:
+            absent.append(f"- {name}: {error}")
+    if absent:
+        report += "\n".join(["", "## Figures that are left out", "", *absent, ""])
+        paths[2].write_text(report, encoding="utf-8")
+    return paths
 
 
 def _baseline(study: xr.Dataset) -> str:

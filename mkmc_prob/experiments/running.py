@@ -13,7 +13,9 @@ import time
 import traceback
 import warnings
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from ..errors import MKMCError
@@ -41,6 +43,14 @@ def compute(
             yield found
         return
     parallel, delayed = need_joblib()
+    _check_portable(tasks)
+    handed: set[Cell] = set()
+
+    def hand_out() -> Iterator[Any]:
+        for task in tasks:
+            handed.add(task.cell)
+            yield delayed(_attempt_of_worker)(task)
+
     # In batches a kill would cost more cells than those in flight.
     pool = parallel(
         n_jobs=min(workers, len(tasks)),
@@ -48,10 +58,17 @@ def compute(
         batch_size=1,
         return_as="generator_unordered",
     )
-    computed = pool(delayed(_attempt_of_worker)(task) for task in tasks)
+    computed = pool(hand_out())
     try:
         for found in computed:  # not `yield from`: it would close it with joblib's warning
+            handed.discard(found[0])
             yield found
+    except BrokenExecutor as error:
+        raise MKMCError(
+            f"a process that computed one of these cells ended: {'; '.join(map(str, handed))}. "
+            "Was there too little memory? Finished cells stay in the folder, if there is one; try "
+            f"fewer workers. ({error})"
+        ) from error
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it ended early is meant
@@ -67,11 +84,31 @@ def need_joblib() -> tuple[Any, Any]:
     return Parallel, delayed
 
 
+def _check_portable(tasks: Sequence[Task]) -> None:
+    """Raise where what is to be handed to other processes cannot be."""
+    try:
+        dumps = import_module("joblib.externals.cloudpickle").dumps
+    except ImportError:  # a package of its own since joblib 1.6
+        dumps = import_module("cloudpickle").dumps
+    functions: dict[str, Any] = {f"methods, {t.cell.completion!r}": t.function for t in tasks}
+    functions["missingness"] = tasks[0].study.missingness
+    for what, function in functions.items():
+        try:
+            dumps(function)
+        except Exception as error:  # what is pickled may raise anything
+            raise MKMCError(
+                f"{what}: it cannot be handed to other processes ({type(error).__name__}: {error})."
+                " Run with workers=1, or make it a function that carries no such thing."
+            ) from error
+
+
 def _attempt(task: Task) -> tuple[Cell, Outcome | Exception]:
     try:
         return task.cell, task.study.run(task.cell, task.function)
     except Exception as error:
         return task.cell, error
+    except SystemExit as error:
+        return task.cell, RuntimeError(f"it called sys.exit({error.code!r}); raise an error")
 
 
 def _attempt_of_worker(task: Task) -> tuple[Cell, Outcome | Exception]:

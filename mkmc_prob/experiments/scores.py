@@ -67,7 +67,9 @@ def place(values: xr.DataArray, dim: str, label: Any, *, what: str = "") -> int:
     if dim == "ratio" and number is not None:
         found = np.flatnonzero(np.abs(values[dim].values - number) <= SAME_RATIO).tolist()
     elif dim != "ratio" and (isinstance(label, str) or number is not None):
-        found = [i for i, name in enumerate(known) if name == label]
+        # Kernels that are called by numbers are text among the matrices.
+        labels = (label, str(label)) if dim == "matrix" else (label,)
+        found = [i for i, name in enumerate(known) if name in labels]
     if not found:
         raise LabelError(
             f"{what or dim}: the study has no {dim.replace('_', ' ')} {label!r}. "

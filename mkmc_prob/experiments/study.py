@@ -1,7 +1,7 @@
 """The paper's study of completion: methods compared on stacks with rows removed on purpose.
 
 Enters: complete kernels, classes, methods. Leaves: an `xarray.Dataset` of scores by repetition,
-ratio and method, and tables of it. A long run can be killed at any time and started again.
+ratio and method. A long run can be killed at any time and started again.
 """
 
 import hashlib
@@ -29,12 +29,14 @@ from .arguments import (
     complete_kernels,
     error_weights,
     shares_removed,
+    study_seed,
     training_sizes,
 )
 from .cells import Cell, Missingness, Outcome, Study
 from .classification import need_sklearn
+from .definitions import missingness_definition, name_of
 from .folder import LAYOUT, Folder
-from .methods import METHODS, PAPER_STRENGTH, Method, NamedMethod, definition, named_methods
+from .methods import METHODS, PAPER_STRENGTH, Method, NamedMethod, named_methods
 from .running import Task, compute, need_joblib
 
 #: The paper's ratios of missing entries.
@@ -72,10 +74,11 @@ def run_study(
 ) -> xr.Dataset:
     """Compare methods of completion as the paper does (section 5).
 
-    In every repetition rows and columns are removed from complete kernels, nested over the ratios.
-    Each method completes them. Then support vector machines learn the classes on each completed
-    kernel and on the model matrix that combines them, and the completed kernels are compared with
-    the true ones. A cell is one repetition, ratio and method; cells do not depend on one another.
+    In every repetition rows and columns are removed from complete kernels, by `remove_objects`
+    nested over the ratios. Each method completes them. Then support vector machines learn the
+    classes on each completed kernel and on the model matrix that combines them, and the completed
+    kernels are compared with the true ones. A cell is one repetition, ratio and method; cells do
+    not depend on one another.
 
     Parameters
     ----------
@@ -110,7 +113,9 @@ def run_study(
         matrix and size; the order above is then drawn with 5 of each class in training sets.
     missingness
         What removes rows: a function of the stack, the ratio and ``seed`` (keyword, an integer of
-        the repetition alone). `remove_objects`, the paper's protocol, if left out.
+        the repetition alone). `remove_objects`, the paper's protocol, if left out. It sets whole
+        rows and columns to NaN and changes nothing else; whether its removals are nested is its
+        own business. All ratios are tried once before anything is computed.
     strength
         lambda of ``"mkmc"``, and of the model matrix of the methods that have none of their own,
         (lambda I + sum_k Q_k) / (lambda + K). The paper's 0.001 if left out. That of an
@@ -124,10 +129,11 @@ def run_study(
         result does not depend on it: every cell runs on one BLAS thread.
     folder
         Where each finished cell is written at once. Started again, a study redoes no finished cell:
-        after a kill, or with more repetitions, ratios or methods. Other settings are refused. Of
-        functions the names, the sources and the arguments of a `functools.partial` are compared,
-        not what they take from outside. Damaged files are named, not replaced. None keeps the
-        cells in memory.
+        after a kill, or with more repetitions, ratios or methods. Other settings are refused, and
+        functions whose content changed (see `definitions.definition`). Of what functions take from
+        globals, functions, classes, numbers and texts are compared, not other data. Functions of
+        one's own are compared as compiled, so another Python version refuses them. Damaged files
+        are named, not replaced. None keeps the cells in memory.
     progress
         Whether to show a progress bar over the cells.
 
@@ -195,7 +201,7 @@ def run_study(
         class_codes(classes, kernels["object"].values),
         training_sizes(train_sizes, kernels.sizes["object"]),
         error_weights(C),
-        whole_number(seed, "seed", least=0),
+        study_seed(seed),
         strength,
         missingness,
     )
@@ -208,9 +214,10 @@ def run_study(
         study.order(repetition)  # raises now, not after hours
     warn_of_scales(kernels)
     cells = list(itertools.starmap(Cell, itertools.product(range(repetitions), shares, found)))
-    settings = _settings(study, found, tol, max_iter)
-    outcomes: dict[Cell, Outcome] = {}
     store = None if folder is None else Folder(folder)
+    study.check_ratios(shares)
+    settings = _settings(study, found, tol, max_iter, compared=store is not None)
+    outcomes: dict[Cell, Outcome] = {}
     if store is not None:
         store.open(settings)
         outcomes = store.load(cells, (len(names) + 1, len(study.train_sizes)))
@@ -239,100 +246,21 @@ def run_study(
     return _dataset(study, outcomes, settings)
 
 
-def study_times(folder: str | os.PathLike[str]) -> xr.DataArray:
-    """Return how long the completions of a study took, in seconds.
-
-    Parameters
-    ----------
-    folder
-        Where `run_study` keeps its cells, finished or not.
-
-    Returns
-    -------
-    DataArray
-        Dims ``("repetition", "ratio", "completion")``: the method's own time on one BLAS thread,
-        beside what else the machine did; NaN for cells that are not there. Ratios ascend.
-
-    Raises
-    ------
-    MKMCError
-        Where it is not the folder of a study, or a file is damaged.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from mkmc_prob import datasets
-    >>> from mkmc_prob.experiments import run_study, study_times
-    >>> kernels, classes = datasets.make_fusion_problem(30, 2, positive_share=0.5)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     options = {"ratios": [0.1, 0.2], "repetitions": 1, "folder": folder}
-    ...     study = run_study(kernels, classes, methods=["zero", "mean"], seed=0, **options)
-    ...     times = study_times(folder)
-    >>> times.shape, bool((times > 0).all())
-    ((1, 2, 2), True)
-    """
-    store = Folder(folder)
-    order = list(store.settings()["methods"])
-    seconds = store.seconds()
-    repetitions = sorted({cell.repetition for cell in seconds})
-    ratios = sorted({cell.ratio for cell in seconds})
-    methods = [name for name in order if any(cell.completion == name for cell in seconds)]
-    cells = itertools.starmap(Cell, itertools.product(repetitions, ratios, methods))
-    values = [seconds.get(cell, np.nan) for cell in cells]
-    return xr.DataArray(
-        np.array(values, dtype=np.float64).reshape(len(repetitions), len(ratios), len(methods)),
-        dims=("repetition", "ratio", "completion"),
-        coords={
-            "repetition": np.array(repetitions, dtype=np.int64),
-            "ratio": np.array(ratios, dtype=np.float64),
-            "completion": np.array(methods, dtype=str),
-        },
-        name="seconds",
-        attrs={"long_name": "time of the completion", "units": "s"},
-    )
-
-
-def study_table(dataset: xr.Dataset) -> pd.DataFrame:
-    """Return a study as a tidy table.
-
-    Parameters
-    ----------
-    dataset
-        From `run_study`.
-
-    Returns
-    -------
-    DataFrame
-        One row for each repetition, ratio, method, matrix and training size, in columns of these
-        names; then ``roc``, ``correlation_matrix_distance`` and ``relative_error``. The last two
-        do not depend on the training size, and are NaN for the model matrix.
-
-    Examples
-    --------
-    >>> from mkmc_prob import datasets
-    >>> from mkmc_prob.experiments import run_study, study_table
-    >>> kernels, classes = datasets.make_fusion_problem(30, 2, positive_share=0.5)
-    >>> options = {"ratios": [0.3], "repetitions": 1, "train_sizes": [20]}
-    >>> study = run_study(kernels, classes, methods=["zero"], seed=0, **options)
-    >>> study_table(study)[["completion", "matrix", "train_size", "relative_error"]]
-      completion    matrix  train_size  relative_error
-    0       zero     rbf_1          20             1.0
-    1       zero  linear_2          20             1.0
-    2       zero     model          20             NaN
-    """
-    dims = list(dataset["roc"].dims)
-    distances = dataset[["correlation_matrix_distance", "relative_error"]].rename(kernel="matrix")
-    names = [str(name) for name in dataset["kernel"].values.tolist()]
-    distances = distances.assign_coords(matrix=names).reindex(matrix=dataset["matrix"].values)
-    whole = distances.assign(roc=dataset["roc"]).to_dataframe(dim_order=dims)
-    return whole.reset_index()[[*dims, "roc", *distances.data_vars]]
-
-
 def _settings(
-    study: Study, methods: dict[str, NamedMethod], tol: float, max_iter: int
+    study: Study, methods: dict[str, NamedMethod], tol: float, max_iter: int, *, compared: bool
 ) -> dict[str, Any]:
-    """Return all that a cell depends on, in JSON's types."""
+    """Return all that a cell depends on, in JSON's types.
+
+    Functions that cannot be compared with another run's are refused where that is asked for.
+    """
     from .. import __version__
+
+    try:
+        missingness = missingness_definition(study.missingness)
+    except MKMCError:
+        if compared:
+            raise
+        missingness = name_of(study.missingness)
 
     data = hashlib.sha256(np.ascontiguousarray(study.kernels.values).tobytes())
     data.update(study.kernels["rounding"].values.astype(np.float64).tobytes())
@@ -346,14 +274,12 @@ def _settings(
         "classes": codes.hexdigest()[:16],
         "train_sizes": list(study.train_sizes),
         "C": list(study.C) if isinstance(study.C, tuple) else study.C,
-        "missingness": "built-in remove_objects"
-        if study.missingness is None
-        else definition(study.missingness),
+        "missingness": missingness,
         "strength": study.strength,
         "tol": tol,
         "max_iter": max_iter,
         "seed": study.seed,
-        "methods": {name: method.definition for name, method in methods.items()},
+        "methods": {name: m.definition() for name, m in methods.items()} if compared else {},
     }
 
 

@@ -4,6 +4,8 @@ Enters: a folder with the seven kernels and the labels, which are not shipped. L
 the annotated proteins as the paper used it, and their classes; or an error that names the file.
 """
 
+import gzip
+import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +17,7 @@ import xarray as xr
 
 from ..datasets import FusionProblem
 from ..errors import IndefiniteKernelError, KernelError, LabelError, MKMCError, warn
+from ..files import a_path
 from ..io import read_kernel
 from ..io_arrays import decoding
 from ..kernels import stack_kernels, visible_objects
@@ -149,7 +152,7 @@ def load_yeast(
             f"repair={repair!r}: with preprocess=False the kernels stay as they are in the files. "
             "Leave it out, and call repair_spectrum on what is returned."
         )
-    paths = _find(Path(folder), files or {})
+    paths = _find(a_path(folder), files or {})
     labels = _read_labels(paths["labels"], label_column)
     classes = labels[labels != 0]
     kernels = _stack(paths, classes.index, centered=preprocess)
@@ -219,10 +222,21 @@ def _names(name: str) -> list[str]:
 
 def _read_labels(path: Path, column: str | None) -> "pd.Series[int]":
     """Return the label of each protein, +1, -1 or 0; the index is called as the header calls it."""
-    with path.open("rb"), decoding(path, "tab-delimited text"):
+    with decoding(path, "tab-delimited text"):
+        raw = _unzipped(path)
+    if not raw.strip():
+        raise KernelError(f"{path}: the file is empty. It holds a protein's ID and label a line.")
+    with decoding(path, "tab-delimited text"):
         table = pd.read_csv(
-            path, sep="\t", header=None, dtype=str, keep_default_na=False, encoding="utf-8-sig"
+            io.BytesIO(raw),
+            sep="\t",
+            header=None,
+            dtype=str,
+            keep_default_na=False,
+            encoding="utf-8-sig",
         ).fillna("")
+    while table.shape[1] > 2 and not table.iloc[:, -1].str.strip().any():
+        table = table.iloc[:, :-1]  # its lines end in a tab
     header = table.iloc[0].str.strip().tolist()
     if len(header) < 2:
         raise LabelError(
@@ -243,7 +257,7 @@ def _read_labels(path: Path, column: str | None) -> "pd.Series[int]":
                 f"{name_some(header[1:])}. Name one, or write a file of two columns."
             )
         place = header.index(str(column), 1)
-    ids = as_labels(table[0], f"{path}, first column")
+    ids = as_labels(table[0].str.strip(), f"{path}, first column")
     cells = table[place].to_numpy()
     values = pd.to_numeric(table[place].str.strip(), errors="coerce").to_numpy()
     odd = ~np.isin(values, (1, -1, 0))
@@ -263,7 +277,7 @@ def _stack(paths: Mapping[str, Path], proteins: "pd.Index[str]", *, centered: bo
     parts = []
     for name in KERNELS:
         path = paths[name]
-        whole = read_kernel(path)
+        whole = _read_kernel(path)
         if "object" not in whole.indexes:
             raise LabelError(
                 f"{path}: no IDs found. The first row and the first column hold the proteins' IDs."
@@ -280,6 +294,31 @@ def _stack(paths: Mapping[str, Path], proteins: "pd.Index[str]", *, centered: bo
         del whole
         parts.append(center(part) if centered and name in CENTERED else part)
     return xr.concat(parts, "kernel", join="exact")
+
+
+def _read_kernel(path: Path) -> xr.DataArray:
+    """Return a kernel without the blanks around its IDs; say where a tab at the end is wrong."""
+    try:
+        whole = read_kernel(path)
+    except MKMCError as error:
+        with decoding(path, "tab-delimited text"):
+            first = _unzipped(path).partition(b"\n")[0].rstrip(b"\r")
+        if first.endswith(b"\t"):
+            raise type(error)(
+                f"{error} (Its first line ends in a tab, so one more cell follows. Remove the "
+                "tabs at the ends of the lines.)"
+            ) from error
+        raise
+    if "object" not in whole.indexes:
+        return whole
+    ids = as_labels([str(label).strip() for label in whole["object"].values.tolist()], str(path))
+    return whole.assign_coords(object=ids, object_bis=ids)
+
+
+def _unzipped(path: Path) -> bytes:
+    """Return what is in a file, gzipped or not, whatever it is called."""
+    raw = path.read_bytes()
+    return gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
 
 
 def _check_seen(kernels: xr.DataArray, paths: Mapping[str, Path]) -> None:
