@@ -1,6 +1,6 @@
 """How far two (stacks of) kernel matrices are apart: the paper's scores and the KL divergence.
 
-Enters: complete stacks, or two square matrices; aligned here by label. Leaves: one number for each
+Enters: stacks, or two square matrices; aligned here by label. Leaves: one number for each
 kernel, or one number. Averages over kernels are the caller's: ``.mean()``.
 """
 
@@ -73,8 +73,13 @@ def relative_error(
 
     Parameters
     ----------
-    truth, estimate
-        Complete stacks, dims ``("kernel", "object", "object_bis")``.
+    truth
+        A stack, dims ``("kernel", "object", "object_bis")``. Where it misses objects itself, what
+        it shows is compared: rows of objects that it shows and `incomplete` does not, at the
+        objects that it shows. So one's own incomplete kernels can be the truth for what
+        `remove_objects` hides of them.
+    estimate
+        A complete stack.
     incomplete
         The stack that was completed: its missing rows are the ones compared. All three have the
         same kernels and objects in any order.
@@ -83,12 +88,13 @@ def relative_error(
     -------
     xarray.DataArray
         One value a kernel, dims ``("kernel",)``, in the order of `truth`; NaN where a kernel
-        misses nothing, so that ``.mean()`` is over the kernels that miss something.
+        misses nothing that the truth shows, so that ``.mean()`` is over the others.
 
     Raises
     ------
     KernelError
-        Where `truth` or `estimate` has missing objects; where a row to compare with is all zero.
+        Where `estimate` has missing objects; where `incomplete` shows an object that `truth` does
+        not; where a row to compare with is all zero.
     LabelError
         Where the kernels or the objects of the three are not the same.
 
@@ -102,15 +108,23 @@ def relative_error(
     >>> relative_error(truth, estimate, incomplete).item()
     0.25
     """
-    truth = _complete(truth, "truth")
+    truth = check_stack(truth, what="truth")
     estimate = _aligned(_complete(estimate, "estimate"), truth, "estimate")
     incomplete = _aligned(check_stack(incomplete, what="incomplete"), truth, "incomplete")
-    missing = ~visible_objects(incomplete).values
-    values = np.full(len(missing), np.nan)
-    for k, hidden in enumerate(missing):
+    known, seen = visible_objects(truth).values, visible_objects(incomplete).values
+    values = np.full(len(known), np.nan)
+    for k, (shown, kept) in enumerate(zip(known, seen, strict=True)):
+        if (kept & ~shown).any():
+            label = truth["object"].values[kept & ~shown][0].item()
+            raise KernelError(
+                f"truth, kernel {truth['kernel'].values[k].item()!r}: object {label!r} is missing "
+                "(NaN), but `incomplete` shows it. Pass the stack that objects were removed from."
+            )
+        hidden = shown & ~kept
         if not hidden.any():
             continue
-        rows = truth.values[k, hidden]
+        block = np.ix_(hidden, shown)
+        rows = truth.values[k][block]
         size = np.abs(rows).max(axis=1, keepdims=True)  # squares of tiny entries would be lost
         if not size.all():
             label = truth["object"].values[hidden][int(np.argmin(size))].item()
@@ -118,7 +132,7 @@ def relative_error(
                 f"truth, kernel {truth['kernel'].values[k].item()!r}: the row of object {label!r} "
                 "is all zero, so there is no error relative to it. Leave the object out."
             )
-        errors = np.linalg.norm((estimate.values[k, hidden] - rows) / size, axis=1)
+        errors = np.linalg.norm((estimate.values[k][block] - rows) / size, axis=1)
         values[k] = (errors / np.linalg.norm(rows / size, axis=1)).mean()
     return _per_kernel(values, truth, "relative_error", "mean relative error of missing rows")
 

@@ -94,6 +94,28 @@ def test_relative_error_is_the_formula(seed, k, n):
             assert math.isnan(value)
 
 
+@settings(deadline=None, max_examples=40)
+@given(seeds, st.integers(1, 3), st.integers(1, 6))
+def test_the_truth_may_be_incomplete_itself(seed, k, n):
+    """Then it is as if the objects that a kernel lacks were not there, kernel by kernel."""
+    rng = np.random.default_rng(seed)
+    whole, estimate = random_stack(rng, k, n), random_stack(rng, k, n)
+    known = rng.random((k, n)) < 0.7
+    visible = known & (rng.random((k, n)) < 0.6)
+    truth, incomplete = (
+        whole.where(seen[:, :, None] & seen[:, None, :]) for seen in (known, visible)
+    )
+    error = relative_error(truth, estimate, incomplete)
+    for i, name in enumerate(whole["kernel"].values):
+        place = np.flatnonzero(known[i])
+        if not len(place):
+            assert math.isnan(error.sel(kernel=name))
+            continue
+        part = {"kernel": [i], "object": place, "object_bis": place}
+        alone = relative_error(truth.isel(part), estimate.isel(part), incomplete.isel(part))
+        np.testing.assert_allclose(error.sel(kernel=name), alone.item(), rtol=1e-13)
+
+
 def test_relative_error_mean_is_over_kernels_that_miss_something():
     truth = stack_kernels([np.eye(2), np.eye(2)], names=["a", "b"])
     estimate = stack_kernels([np.eye(2), np.diag([1, 0.5])], names=["a", "b"])
@@ -181,8 +203,8 @@ def test_scores_refuse_missing_objects():
         correlation_matrix_distance(holes, STACK)
     with pytest.raises(KernelError, match="estimate, kernel 'Q1': 'o2' missing"):
         correlation_matrix_distance(STACK, holes)
-    with pytest.raises(KernelError, match="truth, kernel 'Q1': 'o2' missing"):
-        relative_error(holes, STACK, holes)
+    with pytest.raises(KernelError, match=r"truth, kernel 'Q1': object 'o2' is missing.*shows it"):
+        relative_error(holes, STACK, STACK)
     with pytest.raises(KernelError, match="estimate, kernel 'Q1': 'o2' missing"):
         relative_error(STACK, holes, holes)
     holes.values[1, 1, 0] = np.nan
