@@ -257,9 +257,11 @@
     // A step that gains nothing any more may seem to fall, by rounding: some 1e-13 nats.
     const rose = levels.every((level, i) => !i || level >= levels[i - 1] - 1e-12);
     const [, x, y] = models[STEPS];
+    const last = levels[STEPS] - levels[STEPS - 1];
+    const rest = last > 1e-6 ? ` Not there yet: the last step gained ${last.toExponential(1)}.` : "";
     part("summary").textContent =
       `${STEPS} steps: L from ${signed(levels[0])} to ${signed(levels[STEPS])} nats, ` +
-      `${rose ? "no step fell" : "A STEP FELL"}. Last model: M_ab ${signed(x)}, M_bb ${signed(y)}.`;
+      `${rose ? "no step fell" : "A STEP FELL"}. Last model: M_ab ${signed(x)}, M_bb ${signed(y)}.${rest}`;
   }
 
   // Put the start at a model of the plane, as far as the sliders go.
