@@ -256,8 +256,7 @@
     fillTable(step);
     // A step that gains nothing any more may seem to fall, by rounding: some 1e-13 nats.
     const rose = levels.every((level, i) => !i || level >= levels[i - 1] - 1e-12);
-    const [, x, y] = models[STEPS];
-    const last = levels[STEPS] - levels[STEPS - 1];
+    const [, x, y] = models[STEPS], last = levels[STEPS] - levels[STEPS - 1];
     const rest = last > 1e-6 ? ` Not there yet: the last step gained ${last.toExponential(1)}.` : "";
     part("summary").textContent =
       `${STEPS} steps: L from ${signed(levels[0])} to ${signed(levels[STEPS])} nats, ` +
