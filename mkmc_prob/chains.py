@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
+from .checks import need_joblib
 from .entries import Places
-from .errors import MKMCError
 from .gibbs import GibbsSampler
 from .linalg import Matrix
 from .model import GaussianModel
@@ -196,16 +196,11 @@ def run_chains(
     rounds += [(0, min(length, draws - i)) for i in range(0, draws, length)]
     total = (tune + draws) * len(chains)
     if workers > 1:
-        try:
-            from joblib import Parallel, delayed
-        except ImportError as error:
-            raise MKMCError(
-                "workers: more than one needs joblib. Install it: pip install mkmc-prob[parallel]"
-            ) from error
+        parallel, delayed = need_joblib()
     try:
         with tqdm(total=total, disable=not progress, desc="posterior", unit=" draws") as bar:
             if workers > 1:
-                with Parallel(n_jobs=workers, return_as="generator") as pool:
+                with parallel(n_jobs=workers, return_as="generator") as pool:
                     for skip, count in rounds:
                         tasks = [(sampler, chain.state, plan, skip, count) for chain in chains]
                         found = pool(delayed(_block_of_worker)(*task) for task in tasks)

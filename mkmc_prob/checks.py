@@ -16,7 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 
-from .errors import KernelError, LabelError
+from .errors import KernelError, LabelError, MKMCError
 from .labels import Labels, as_labels, name_some, positions
 
 #: Asymmetry below this share of the kernel's largest entry is rounding and is averaged away.
@@ -189,6 +189,15 @@ def whole_number(value: Any, what: str, *, least: int) -> int:
     if not isinstance(number, numbers.Integral) or number < least:
         raise KernelError(f"{what}: {value!r} found; a whole number >= {least} is needed.")
     return int(number)
+
+
+def need_joblib(install: str = "pip install mkmc-prob[parallel]") -> tuple[Any, Any]:
+    """Return joblib's Parallel and delayed; raise where it is missing."""
+    try:
+        from joblib import Parallel, delayed
+    except ImportError as error:
+        raise MKMCError(f"workers: more than one needs joblib. Install it: {install}") from error
+    return Parallel, delayed
 
 
 def generator(seed: Any) -> np.random.Generator:

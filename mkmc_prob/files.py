@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import xarray as xr
+
 from .errors import MKMCError
 
 
@@ -18,6 +20,19 @@ def a_path(given: Any) -> Path:
         return Path(given)
     except TypeError as error:
         raise MKMCError(f"path: {given!r} found; the name of a file is needed.") from error
+
+
+def open_tree(path: Any) -> xr.DataTree:
+    """Return the whole tree of a netCDF file; raise where there is none to be read."""
+    path = a_path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such file.")
+    try:
+        # Entries are taken as they stand: no attribute scales them.
+        with xr.open_datatree(path, engine="h5netcdf", mask_and_scale=False) as opened:
+            return opened.load()
+    except Exception as error:  # decoders raise nearly anything
+        raise MKMCError(f"{path}: not a netCDF file that can be read: {error}") from error
 
 
 @contextmanager

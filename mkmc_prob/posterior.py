@@ -18,7 +18,7 @@ from .degrees import DegreesOfFreedom, degrees_per_kernel
 from .em import EM
 from .entries import Entries
 from .errors import ConvergenceWarning, KernelError, MKMCError, warn
-from .files import a_path, interrupts_held, replace_file
+from .files import a_path, interrupts_held, open_tree, replace_file
 from .fit import DEFAULT_STRENGTH, one_prior
 from .gibbs import GibbsSampler
 from .kernels import check_stack, warn_of_scales
@@ -288,14 +288,7 @@ def load_posterior(path: str | os.PathLike[str]) -> xr.DataTree:
         ...
     FileNotFoundError: nowhere.nc: there is no such file.
     """
-    path = a_path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: there is no such file.")
-    try:
-        with xr.open_datatree(path, engine="h5netcdf", mask_and_scale=False) as opened:
-            tree = opened.load()
-    except Exception as error:  # decoders raise nearly anything
-        raise MKMCError(f"{path}: not a netCDF file that can be read: {error}") from error
+    tree = open_tree(path)
     try:
         return tree_of(run_of(tree), interrupted=bool(tree.attrs["interrupted"]))
     except MKMCError as error:

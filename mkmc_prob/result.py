@@ -15,7 +15,7 @@ import pandas as pd
 import xarray as xr
 
 from .errors import IndefiniteKernelError, MKMCError, warn
-from .files import replace_file
+from .files import open_tree, replace_file
 from .identifiability import tied_groups
 from .kernels import visible_objects
 from .labels import as_labels
@@ -316,15 +316,7 @@ def load_result(path: str | os.PathLike[str]) -> MKMCResult:
     >>> again.identical(result)
     True
     """
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: there is no such file.")
-    try:
-        # Entries are taken as they stand: no attribute scales them.
-        with xr.open_datatree(path, engine="h5netcdf", mask_and_scale=False) as opened:
-            tree = opened.load()
-    except Exception as error:  # decoders raise nearly anything
-        raise MKMCError(f"{path}: not a netCDF file that can be read: {error}") from error
+    tree = open_tree(path)
     if tree.attrs.get("mkmc_prob_layout") != LAYOUT:
         raise MKMCError(
             f"{path}: not a result of this version of mkmc_prob (layout {LAYOUT}). Pass a file "

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
-from .checks import as_array, generator, positive_number, whole_number
+from .checks import as_array, generator, need_joblib, positive_number, whole_number
 from .conditional import LOG_2_PI, TOO_SINGULAR
 from .degrees import DegreesOfFreedom, degrees_per_kernel
-from .errors import ConvergenceWarning, KernelError, MKMCError, MKMCWarning, warn
+from .errors import ConvergenceWarning, KernelError, MKMCWarning, warn
 from .fit import DEFAULT_STRENGTH, fit, one_prior
 from .kernels import check_stack, visible_objects, warn_of_scales
 from .linalg import cholesky, log_determinant, solve
@@ -203,13 +203,8 @@ def _parts(seen: NDArray[np.bool_], folds: int, rng: np.random.Generator) -> NDA
 def _in_parallel(tasks: list[tuple[Any, ...]], workers: int) -> Any:
     if workers == 1:
         return (_score(*task) for task in tasks)
-    try:
-        from joblib import Parallel, delayed
-    except ImportError as error:
-        raise MKMCError(
-            "workers: more than one needs joblib. Install it: pip install mkmc-prob[parallel]"
-        ) from error
-    return Parallel(n_jobs=workers, return_as="generator")(delayed(_score)(*t) for t in tasks)
+    parallel, delayed = need_joblib()
+    return parallel(n_jobs=workers, return_as="generator")(delayed(_score)(*t) for t in tasks)
 
 
 def _score(

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from ..checks import need_joblib
 from ..errors import MKMCError
 from .cells import Cell, Outcome, Study
 from .classification import EXTRA
@@ -42,7 +43,7 @@ def compute(
                 found = _attempt(task)
             yield found
         return
-    parallel, delayed = need_joblib()
+    parallel, delayed = need_joblib(EXTRA)
     _check_portable(tasks)
     handed: set[Cell] = set()
 
@@ -73,15 +74,6 @@ def compute(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it ended early is meant
             computed.close()
-
-
-def need_joblib() -> tuple[Any, Any]:
-    """Return Parallel and delayed; raise where joblib is missing."""
-    try:
-        from joblib import Parallel, delayed
-    except ImportError as error:
-        raise MKMCError(f"workers: more than one needs joblib. Install it: {EXTRA}") from error
-    return Parallel, delayed
 
 
 def _check_portable(tasks: Sequence[Task]) -> None:

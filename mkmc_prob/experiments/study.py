@@ -19,7 +19,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from ..checks import positive_number, whole_number
+from ..checks import need_joblib, positive_number, whole_number
 from ..errors import ConvergenceWarning, MKMCError, warn
 from ..fit import tolerance
 from ..kernels import warn_of_scales
@@ -33,11 +33,11 @@ from .arguments import (
     training_sizes,
 )
 from .cells import Cell, Missingness, Outcome, Study
-from .classification import need_sklearn
+from .classification import EXTRA, need_sklearn
 from .definitions import missingness_definition, name_of
 from .folder import LAYOUT, Folder
 from .methods import METHODS, PAPER_STRENGTH, Method, NamedMethod, named_methods
-from .running import Task, compute, need_joblib
+from .running import Task, compute
 
 #: The paper's ratios of missing entries.
 RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -209,7 +209,7 @@ def run_study(
     repetitions = whole_number(repetitions, "repetitions", least=1)
     workers = whole_number(workers, "workers", least=1)
     if workers > 1:
-        need_joblib()
+        need_joblib(EXTRA)
     for repetition in range(repetitions):
         study.order(repetition)  # raises now, not after hours
     warn_of_scales(kernels)
