@@ -217,9 +217,9 @@ class EM:
         return self._maximize(self._taken(statistics).second_moment)
 
     def q_function(self, model: GaussianModel, statistics: ExpectedStatistics) -> float:
-        """Return the Q-function at `model`: <S, G(M)> - A(M) + log p(M), in nats.
+        """Return the Q-function at `model`: <S, eta(M)> - a(M) + log p(M), in nats.
 
-        S are the expected statistics, G = -M^-1 / 2 and A the cumulant with N degrees of freedom;
+        S are the expected statistics, eta = -M^-1 / 2 and a the cumulant with N degrees of freedom;
         nothing is left out but the prior's constant.
         Equation :eq:`eq-q-function` of the derivation.
         """

@@ -34,7 +34,7 @@ class GaussianModel:
     """The model x ~ N(0, M) of the complete data, an exponential family.
 
     With the sufficient statistic S = sum_k nu_k x_k x_k' and N = sum_k nu_k its log density is
-    <S, G(M)> - A(M): `natural_parameter` is G = -M^-1 / 2, `cumulant` is A.
+    <S, eta(M)> - a(M): `natural_parameter` is eta = -M^-1 / 2, `cumulant` is a.
     Equations :eq:`eq-model` and :eq:`eq-exponential-family` of the derivation.
 
     Parameters
@@ -161,14 +161,14 @@ class GaussianModel:
 
     @property
     def natural_parameter(self) -> xr.DataArray:
-        """G(M) = -M^-1 / 2, labelled (the paper's eq. for S and G).
+        """eta(M) = -M^-1 / 2, labelled (G in the paper's eq. for S and G).
 
         Equation :eq:`eq-natural-parameter` of the derivation.
         """
         return labelled(-0.5 * self.precision, self.objects, "natural_parameter")
 
     def cumulant(self, degrees_of_freedom: float = 1.0) -> float:
-        """Return A(M) = (N/2) log det M + (N l / 2) log 2 pi, N the total degrees of freedom.
+        """Return a(M) = (N/2) log det M + (N l / 2) log 2 pi, N the total degrees of freedom.
 
         Equation :eq:`eq-cumulant` of the derivation.
         """

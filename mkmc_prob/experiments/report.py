@@ -11,6 +11,7 @@ import xarray as xr
 
 from ..checks import real_number
 from ..errors import MKMCError
+from ..files import replace_file
 from .comparisons import comparison_table, study_summary
 from .figures import FIGURES, save_some
 from .folder import folder_path, make_folder
@@ -147,12 +148,13 @@ def write_study(
 roc_by_ratio.png distance_by_ratio.pdf distance_by_ratio.png
     """
     table, where = study_table(study), folder_path(folder)
+    report = study_report(study, ratio=ratio, paper=paper)
     make_folder(where)
     paths = [where / name for name in ("study.nc", "table.csv", "report.md")]
-    study.to_netcdf(paths[0], engine="h5netcdf")
-    table.to_csv(paths[1], index=False)
-    report = study_report(study, ratio=ratio, paper=paper)
-    paths[2].write_text(report, encoding="utf-8")
+    with replace_file(paths[0]) as draft:
+        study.to_netcdf(draft, engine="h5netcdf")
+    with replace_file(paths[1]) as draft:
+        table.to_csv(draft, index=False)
     absent = []
     for name in FIGURES:
         try:
@@ -161,7 +163,8 @@ roc_by_ratio.png distance_by_ratio.pdf distance_by_ratio.png
             absent.append(f"- {name}: {error}")
     if absent:
         report += "\n".join(["", "## Figures that are left out", "", *absent, ""])
-        paths[2].write_text(report, encoding="utf-8")
+    with replace_file(paths[2]) as draft:
+        draft.write_text(report, encoding="utf-8")
     return paths
 
 
