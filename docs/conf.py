@@ -225,6 +225,22 @@ def keep_bars(app, what, name, item, options, lines) -> None:
             lines[number] = line.replace("|", r"\|")
 
 
+def add_anchors(app, doctree) -> None:
+    """Let pages of source code find a name by the package, or by its file: viewcode mixes the two."""
+    from sphinx.addnodes import desc_signature
+
+    for signature in doctree.findall(desc_signature):
+        name = signature.get("fullname")
+        if not name:
+            continue
+        item = mkmc_prob
+        for part in f"{signature['module']}.{name}".split(".")[1:]:
+            item = getattr(item, part, None)
+        for room in ("mkmc_prob", getattr(item, "__module__", None)):
+            if room and f"{room}.{name}" not in signature["ids"]:
+                signature["ids"].append(f"{room}.{name}")
+
+
 def note_digest(app, error) -> None:
     """Note, after a whole build, what it was built with, and drop what others executed."""
     if error is None:
@@ -255,4 +271,5 @@ def setup(app) -> None:
     app.connect("autodoc-process-signature", name_types)
     app.connect("autodoc-process-docstring", keep_bars, priority=900)  # after numpydoc
     app.connect("missing-reference", find_short_name)
+    app.connect("doctree-read", add_anchors)
     app.connect("build-finished", note_digest)
