@@ -226,7 +226,7 @@ def keep_bars(app, what, name, item, options, lines) -> None:
 
 
 def add_anchors(app, doctree) -> None:
-    """Let pages of source code find a name by the package, or by its file: viewcode mixes the two."""
+    """Let a page of source code find a name by the package or by its file: viewcode mixes them."""
     from sphinx.addnodes import desc_signature
 
     for signature in doctree.findall(desc_signature):

@@ -56,8 +56,10 @@ class Entries:
         """Which entries of a matrix belong to its lower triangle."""
         return np.tri(len(self.em.objects), dtype=bool)
 
-    def find(self, keep: Iterable[Any]) -> tuple[Places, Places]:
-        """Return the places of named entries among the model's and among the hidden ones.
+    def find(self, named: Iterable[Any], what: str = "keep") -> tuple[Places, Places]:
+        """Return the places of entries among the model's and among the hidden ones.
+
+        `what` is the argument that they were named in.
 
         Raises
         ------
@@ -68,37 +70,39 @@ class Entries:
         """
         of_model, of_kernels = set(), set()
         form = "(object, object) for the model's, (kernel, object, object) for a kernel's"
-        if isinstance(keep, str) or not isinstance(keep, Iterable):
-            raise KernelError(f'keep: {keep!r} found; "auto", "all" or a list of entries: {form}.')
+        if isinstance(named, str) or not isinstance(named, Iterable):
+            raise KernelError(
+                f'{what}: {named!r} found; "auto", "all" or a list of entries: {form}.'
+            )
         objects = {label: i for i, label in enumerate(self.em.objects.tolist())}
         names = {name: k for k, name in enumerate(self.em.names)}
-        for entry in keep:
+        for entry in named:
             if not isinstance(entry, tuple | list) or len(entry) not in (2, 3):
-                raise KernelError(f"keep: {entry!r} found; an entry is {form}.")
-            i, j = (self._place(label, objects, entry, "object") for label in entry[-2:])
+                raise KernelError(f"{what}: {entry!r} found; an entry is {form}.")
+            of = f"{what}: {entry!r}"
+            i, j = (self._place(label, objects, of, "object") for label in entry[-2:])
             if len(entry) == 2:
                 of_model.add(max(i, j) * (max(i, j) + 1) // 2 + min(i, j))
             else:
-                of_kernels.add(self._of_kernel(self._place(entry[0], names, entry, "kernel"), i, j))
+                k = self._place(entry[0], names, of, "kernel")
+                of_kernels.add(self._of_kernel(k, i, j, what))
         return np.array(sorted(of_model), np.intp), np.array(sorted(of_kernels), np.intp)
 
     @staticmethod
-    def _place(label: Hashable, places: dict[Hashable, int], entry: Any, what: str) -> int:
+    def _place(label: Hashable, places: dict[Hashable, int], of: str, kind: str) -> int:
         try:
             return places[label]
         except (KeyError, TypeError) as error:  # unhashable, for one
-            raise LabelError(
-                f"keep: {entry!r}: there is no {what} {label!r}. Leave it out."
-            ) from error
+            raise LabelError(f"{of}: there is no {kind} {label!r}. Leave it out.") from error
 
-    def _of_kernel(self, k: int, i: int, j: int) -> int:
+    def _of_kernel(self, k: int, i: int, j: int, what: str) -> int:
         source, start = self.em.sources[k], self._starts[k]
         n = len(source.v)
         shown = source.visible[[i, j]]
         if shown.all():
             pair = tuple(self.em.objects[[i, j]].tolist())
             raise KernelError(
-                f"keep: kernel {source.name!r} shows the entry {pair!r}: it is a constant. "
+                f"{what}: kernel {source.name!r} shows the entry {pair!r}: it is a constant. "
                 "Leave it out."
             )
         if shown.any():

@@ -163,6 +163,19 @@ def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
     return checked.assign_coords(more)
 
 
+def check_complete(stack: xr.DataArray, *, what: str, remedy: str) -> xr.DataArray:
+    """Return a copy of `stack`, checked; raise where an object is missing from a kernel."""
+    stack = check_stack(stack, what=what)
+    seen = visible_objects(stack).values
+    for name, row in zip(stack["kernel"].values.tolist(), seen, strict=True):
+        if not row.all():
+            raise KernelError(
+                f"{what}, kernel {name!r}: {name_some(stack['object'].values[~row])} missing "
+                f"(NaN). {remedy}"
+            )
+    return stack
+
+
 def check_labels(stack: xr.DataArray, *, what: str = "stack") -> tuple[Labels, Labels]:
     """Return the labels of the kernels and of the objects of `stack`, checked."""
     if not isinstance(stack, xr.DataArray):

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from .errors import IndefiniteKernelError, KernelError, LabelError
-from .kernels import check_stack, visible_objects
+from .kernels import check_complete, check_stack, visible_objects
 from .labels import Labels, name_some, positions
 from .linalg import Matrix, cholesky, half_solve
 from .matrices import rounding_of, square_matrix
@@ -224,15 +224,8 @@ def _is_singular(matrix: Matrix, eps: float, what: str) -> bool:
 
 def _complete(stack: xr.DataArray, what: str) -> xr.DataArray:
     """Return `stack`, checked; raise where an object is missing from a kernel."""
-    stack = check_stack(stack, what=what)
-    seen = visible_objects(stack).values
-    for name, row in zip(stack["kernel"].values.tolist(), seen, strict=True):
-        if not row.all():
-            raise KernelError(
-                f"{what}, kernel {name!r}: {name_some(stack['object'].values[~row])} missing "
-                "(NaN). Complete the stack first, with fit, zero_impute or mean_impute."
-            )
-    return stack
+    remedy = "Complete the stack first, with fit, zero_impute or mean_impute."
+    return check_complete(stack, what=what, remedy=remedy)
 
 
 def _aligned(stack: xr.DataArray, truth: xr.DataArray, what: str) -> xr.DataArray:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from .chains import Moments
 from .entries import Entries, Places
-from .errors import MKMCError
 from .kernels import visible_objects
 from .labels import Labels
 from .matrices import labelled
@@ -176,10 +175,7 @@ def posterior_entry(tree: xr.DataTree, entry: tuple[Any, ...]) -> xr.DataArray:
     ('Q2, 1, 0', {'chain': 4, 'draw': 2000})
     """
     run = run_of(tree)
-    try:
-        places = run.entries.find([entry])
-    except MKMCError as error:  # there the list is called `keep`
-        raise type(error)(f"entry{str(error).removeprefix('keep')}") from error
+    places = run.entries.find([entry], "entry")
     group = "model" if len(places[0]) else "hidden"
     found = draws_of(tree, run, group, int(np.concatenate(places)[0]))
     text = run.entries.labels(*places)[group][f"{group}_entry"].values[0]

@@ -15,7 +15,7 @@ from pandas.api.types import is_scalar
 
 from ..checks import as_array, positive_number, real_number, whole_number
 from ..errors import KernelError, LabelError, MKMCError
-from ..kernels import check_stack, visible_objects
+from ..kernels import check_complete
 from ..labels import as_labels, name_some
 from .scores import SAME_RATIO
 
@@ -29,15 +29,13 @@ MODEL = "model"
 
 def complete_kernels(kernels: xr.DataArray) -> xr.DataArray:
     """Return the complete kernels, checked; raise where an object is missing or a name is taken."""
-    kernels = check_stack(kernels, what="kernels")
-    seen = visible_objects(kernels).values
-    for name, row in zip(kernels["kernel"].values.tolist(), seen, strict=True):
-        if not row.all():
-            raise KernelError(
-                f"kernels, kernel {name!r}: {name_some(kernels['object'].values[~row])} missing "
-                "(NaN). A study removes rows itself, to compare with what was there: select the "
-                "objects that all kernels see."
-            )
+    kernels = check_complete(
+        kernels,
+        what="kernels",
+        remedy="A study removes rows itself, to compare with what was there: select the objects "
+        "that all kernels see.",
+    )
+    for name in kernels["kernel"].values.tolist():
         if str(name) == MODEL:
             raise LabelError(
                 f"kernels: a kernel is called {name!r}, which names the combined model matrix in "

@@ -48,10 +48,7 @@ def drawn_entries(
     objects, names = run.entries.em.objects.tolist(), run.entries.em.names
     found: dict[tuple[str, int], Entry] = {}
     for named in _spread(run, kernel, most) if wanted is None else _listed(wanted, kernel):
-        try:
-            places = run.entries.find([named])
-        except MKMCError as error:  # there the list is called `keep`
-            raise type(error)(f"entries{str(error).removeprefix('keep')}") from error
+        places = run.entries.find([named], "entries")
         group = "model" if len(places[0]) else "hidden"
         place = int(np.concatenate(places)[0])
         if (group, place) in found:
