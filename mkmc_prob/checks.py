@@ -66,6 +66,10 @@ def as_array(given: Any, what: str) -> NDArray[Any]:
             f"{what}: a sparse matrix ({type(given).__name__}). Pass its .toarray(): what a "
             "sparse matrix leaves out is zero, not missing."
         )
+    if isinstance(given, xr.Dataset | xr.DataTree):
+        raise KernelError(
+            f"{what}: {type(given).__name__} found; an array is needed. Take one of its variables."
+        )
     try:
         array = np.asanyarray(given)
     except ValueError as error:

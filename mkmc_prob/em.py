@@ -17,7 +17,7 @@ from .conditional import LOG_2_PI, gaussian_entropy
 from .degrees import DegreesOfFreedom, degrees_per_kernel
 from .errors import KernelError, LabelError
 from .expected import ExpectedStatistics, Source, source_of
-from .kernels import check_stack, visible_objects
+from .kernels import check_complete, check_stack, visible_objects
 from .labels import Labels
 from .linalg import Matrix, Workspace, add_rows, add_transpose, inner, product, strips
 from .marginal import MarginalScore, cheaper_by_score
@@ -263,6 +263,11 @@ class EM:
         Equations :eq:`eq-objective-j` and :eq:`eq-j-plus-l` of the derivation.
         """
         scale = labelled(self.prior.scale_matrix(self.objects), self.objects, "scale")
+        completed = check_complete(completed, what="completed", remedy="Pass complete(model).")
+        absent = [name for name in self.names if name not in completed["kernel"].values.tolist()]
+        if absent:
+            raise LabelError(f"completed: there is no kernel {absent[0]!r}. Pass complete(model).")
+        model = self.own(model)
         objective = self.prior.strength * kl_divergence(scale, model.covariance)
         for name, nu in zip(self.names, self.degrees_of_freedom.tolist(), strict=True):
             objective += nu * kl_divergence(completed.sel(kernel=name), model.covariance)
@@ -303,7 +308,7 @@ class EM:
         trace t / l on average, which at a fixed point is lambda + N. The second line is what
         adding up the terms of L does, by their sizes: the pivots lie between 1 / P_ii and M_ii.
         """
-        model, size = statistics.model, len(self.objects)
+        model, size = self._taken(statistics).model, len(self.objects)
         variance, precision = np.diagonal(model.matrix), np.diagonal(model.precision)
         inflation = np.sqrt(variance * precision).sum() ** 2
         logs = np.maximum(np.abs(np.log(variance)), np.abs(np.log(precision))) + LOG_2_PI

@@ -56,7 +56,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     An interrupted or failed write leaves an older file as it was.
     """
-    path = Path(path)
+    path = a_path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {str(path.parent)!r}. Make it first.")
     if path.is_dir():

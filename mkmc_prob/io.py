@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from .errors import KernelError, MKMCError
-from .files import replace_file
+from .files import a_path, replace_file
 from .io_arrays import (
     ARRAY_SUFFIXES,
     axis_of_kernels,
@@ -108,7 +108,7 @@ def read_stack(
     ...     read_stack(path)["kernel"].values
     array(['expression', 'sequence'], dtype='<U10')
     """
-    path = Path(path)
+    path = a_path(path)
     suffix = path.suffix.lower()
     if suffix not in ARRAY_SUFFIXES:
         raise MKMCError(
@@ -185,7 +185,7 @@ def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
     ...     read_stack(Path(folder) / "stack.nc").identical(stack)
     True
     """
-    path = Path(path)
+    path = a_path(path)
     if path.suffix.lower() != ".nc":
         raise MKMCError(
             f"{path}: write_stack writes netCDF, whose suffix is .nc. Name the file "

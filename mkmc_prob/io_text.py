@@ -15,7 +15,6 @@ import re
 import zlib
 from collections.abc import Iterator
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,8 @@ from numpy.typing import NDArray
 
 from .checks import check_rows_are_columns
 from .errors import KernelError, LabelError, MKMCError
+from .files import a_path
+from .files import a_path
 from .io_arrays import ARRAY_SUFFIXES, read_npy
 from .labels import Labels, as_labels, positions
 
@@ -91,7 +92,7 @@ def read_kernel(path: str | os.PathLike[str]) -> xr.DataArray:
     array([[2. , 0.1],
            [0.1, nan]])
     """
-    path = Path(path)
+    path = a_path(path)
     if path.suffix.lower() == ".npy":
         values = read_npy(path)
         if values.ndim != 2 or values.shape[0] != values.shape[1]:

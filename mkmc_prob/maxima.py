@@ -156,6 +156,8 @@ def explore_maxima(
     >>> len(explore_maxima(incomplete, starts=["zeros", "means"], strength=1.0).results)
     1
     """
+    if "initial" in options:
+        raise KernelError("initial: the climbs start elsewhere. Pass starts={name: model}.")
     stack = check_stack(stack)
     rng = generator(seed)
     count = whole_number(random_starts, "random_starts", least=0)

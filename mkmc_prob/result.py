@@ -7,7 +7,6 @@ in ArviZ's schema, netCDF, and (through `plots`) Matplotlib axes.
 import os
 from collections.abc import Hashable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from .errors import IndefiniteKernelError, MKMCError, warn
-from .files import open_tree, replace_file
+from .files import a_path, open_tree, replace_file
 from .identifiability import tied_groups
 from .kernels import visible_objects
 from .labels import as_labels
@@ -271,7 +270,7 @@ class MKMCResult(Pictures):
         MKMCError
             Where the suffix is not ``.nc``.
         """
-        if Path(path).suffix.lower() != ".nc":
+        if a_path(path).suffix.lower() != ".nc":
             raise MKMCError(f"{path}: results are netCDF files, whose suffix is .nc. Add it.")
         with replace_file(path) as draft:
             try:

@@ -187,6 +187,23 @@ def test_j_is_the_papers_formula_and_infinite_where_a_kernel_is_singular():
     assert np.isfinite(singular.penalized_log_likelihood(statistics.model))
 
 
+def test_what_j_and_the_bound_cannot_use_is_named():
+    stack = stack_kernels(np.stack([np.eye(3)] * 2), visible=[[1, 1, 0], [0, 1, 1]])
+    em = EM(stack, WishartPrior(0.3))
+    model = em.initial_model()
+    completed = em.complete(model)
+    with pytest.raises(KernelError, match="model: int found"):
+        em.kl_objective(1, completed)
+    with pytest.raises(KernelError, match="completed: a labelled stack"):
+        em.kl_objective(model, 2)
+    with pytest.raises(KernelError, match=r"completed, kernel 'Q1': .*2.* missing"):
+        em.kl_objective(model, stack)
+    with pytest.raises(LabelError, match="completed: there is no kernel 'Q2'"):
+        em.kl_objective(model, completed.isel(kernel=[0]))
+    with pytest.raises(KernelError, match="statistics: str found"):
+        em.rounding_bound("x")
+
+
 @given(st.integers(1, 8), st.integers(0, 255), seeds)
 def test_the_precision_form_is_the_direct_form(size, pattern, seed):
     rng = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ import xarray as xr
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from mkmc_prob.errors import KernelError, LabelError
+from mkmc_prob.errors import KernelError, LabelError, MKMCError
 from mkmc_prob.io import read_kernel
 from mkmc_prob.kernels import stack_kernels
 
@@ -272,3 +272,8 @@ def test_semicolons_in_labels_separate_nothing(tmp_path: Path) -> None:
     for text in ("id,p;q,b\np;q,1,0\nb,0,1\n", "p;q b\np;q 1 0\nb 0 1\n"):
         path.write_text(text)
         assert read_kernel(path)["object"].values.tolist() == ["p;q", "b"]
+
+
+def test_what_is_no_path_is_said_to_be_none():
+    with pytest.raises(MKMCError, match="path: 3 found"):
+        read_kernel(3)

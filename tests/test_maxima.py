@@ -246,6 +246,7 @@ def test_a_scale_without_labels_gets_the_stacks():
         ({"strength": 77.0, "prior": WishartPrior(1.0)}, "strength"),
         ({"starts": ["random"], "random_starts": 0}, "starts"),
         ({"tol": "x"}, "tol"),
+        ({"initial": np.eye(3)}, "initial: .* starts="),
     ],
 )
 def test_arguments_that_cannot_be_used(options, message):

@@ -388,3 +388,9 @@ def test_kl_divergence_checks_each_matrix(bad, message):
 def test_kl_divergence_of_different_sizes():
     with pytest.raises(KernelError, match="a has 2 objects, b has 3"):
         kl_divergence(np.eye(2), np.eye(3))
+
+
+def test_a_dataset_is_no_kernel():
+    kernel = xr.DataArray(np.eye(2), dims=("object", "object_bis"))
+    with pytest.raises(KernelError, match="Dataset found; an array is needed"):
+        kl_divergence(kernel.to_dataset(name="kernel"), kernel)

@@ -215,6 +215,8 @@ def test_results_compare_by_identical(result):
 def test_results_are_saved_as_nc(result, tmp_path):
     with pytest.raises(MKMCError, match=r"result\.npz: results are netCDF files"):
         result.save(tmp_path / "result.npz")
+    with pytest.raises(MKMCError, match="path: 3 found"):
+        result.save(3)
 
 
 def test_a_loaded_result_starts_a_fit(result, tmp_path):
