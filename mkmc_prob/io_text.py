@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from .checks import check_rows_are_columns
 from .errors import KernelError, LabelError, MKMCError
 from .files import a_path
-from .files import a_path
 from .io_arrays import ARRAY_SUFFIXES, read_npy
 from .labels import Labels, as_labels, positions
 
