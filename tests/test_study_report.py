@@ -149,6 +149,23 @@ OPTIONS = ["--repetitions", "3", "--ratios", "0", "0.5", "--strength", "1", "--t
 CHOSEN = ["--strengths", "1", "10", "--folds", "2", "--train-sizes", "15"]
 
 
+def test_what_the_fits_took_is_reported_of_the_methods_that_fit(study):
+    assert "## Fits" not in study_report(study)
+    dims = ("repetition", "ratio", "completion")
+    nan, many = np.nan, np.arange(24).reshape(4, 2, 3)
+    strength = np.broadcast_to([0.3, nan, nan], (4, 2, 3))
+    took = {
+        "strength": (dims, strength),
+        "evaluations": (dims, many),
+        "converged": (dims, many > 0),
+    }
+    table = rows_of(study_report(study.assign(took)), "Fits: medians over the repetitions")
+    assert table["completion"].str.startswith("MKMC").all()
+    assert table["strength"].tolist() == ["0.3", "0.3"]
+    assert table["evaluations"].tolist() == ["9", "12"]  # of 0, 6, 12, 18 and of 3, 9, 15, 21
+    assert table["converged"].tolist() == ["75%", "100%"]
+
+
 def test_the_command_line_does_what_the_function_does(tmp_path, capsys):
     made = ["fusion", "--objects", "30", "--kernels", "2", "--output", str(tmp_path / "out")]
     main([*made, *OPTIONS, *CHOSEN])
@@ -159,6 +176,9 @@ def test_the_command_line_does_what_the_function_does(tmp_path, capsys):
     assert printed.endswith((tmp_path / "out" / "report.md").read_text() + "\n")
     with xr.open_dataset(tmp_path / "out" / "study.nc", engine="h5netcdf") as saved:
         assert saved["completion"].values.tolist() == ["mkmc", "mkmc_chosen", "zero", "mean"]
+        assert saved.attrs["command"].startswith(
+            "python -m mkmc_prob.experiments fusion --objects 30"
+        )
         from mkmc_prob import datasets
 
         kernels, classes = datasets.make_fusion_problem(30, 2, seed=0)

@@ -5,6 +5,7 @@ same command again goes on where it was ended.
 """
 
 import argparse
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -36,15 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     What cannot be done is one line on stderr, and the exit code 2.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
     given = _parser().parse_args(arguments)
     try:
-        _run(given)
+        _run(given, f"python -m mkmc_prob.experiments {shlex.join(arguments)}")
     except (MKMCError, OSError) as error:
         print("error:", *str(error).split(), file=sys.stderr)
         raise SystemExit(2) from error
 
 
-def _run(given: argparse.Namespace) -> None:
+def _run(given: argparse.Namespace, command: str) -> None:
     problem = _data(given)
     out = Path(given.output)
     missingness: Any = partial(remove_objects, protocol=given.protocol, of=given.of)
@@ -73,7 +75,7 @@ def _run(given: argparse.Namespace) -> None:
         workers=given.workers,
         folder=out / "cells",
         progress=True,
-    )
+    ).assign_attrs(command=command)
     ratio = min(given.ratios, key=lambda share: abs(share - 0.5))
     for path in write_study(study, out, ratio=ratio, paper=given.data == "yeast"):
         print(path)

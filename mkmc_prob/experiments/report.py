@@ -49,7 +49,8 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
     -------
     str
         The comparison of the methods on the model matrix at `ratio`, the means of all scores by
-        ratio, and the settings that the study has. Where methods cannot be compared, because there
+        ratio, the strengths and evaluations of the EM map that it took, and the settings that the
+        study has. Where methods cannot be compared, because there
         is only one, one repetition, or no such ratio, it says so instead.
 
     Raises
@@ -99,6 +100,9 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
         lines += [means, "", "Distances are means over the kernels that miss something."]
     except MKMCError as error:  # there is no model matrix
         lines.append(f"Left out: {error}")
+    took = {"strength", "evaluations", "converged"} <= set(study.data_vars)
+    if took and study["strength"].notnull().any():
+        lines += ["", "## Fits: medians over the repetitions", "", _markdown(_fits(study))]
     lines += ["", "## Settings", "", *(f"- {name}: {value}" for name, value in attrs.items())]
     return "\n".join(lines) + "\n"
 
@@ -200,6 +204,14 @@ def _means(study: xr.Dataset) -> pd.DataFrame:
             for m, e in zip(mean, error, strict=True)
         ]
     return _named(text.reset_index(), study)
+
+
+def _fits(study: xr.Dataset) -> pd.DataFrame:
+    """Return what the fits took, of the methods that fit."""
+    took = study[["strength", "evaluations"]].median("repetition").to_dataframe()
+    took["converged"] = study["converged"].mean("repetition").to_series().map("{:.0%}".format)
+    took = took[took["strength"].notna()]
+    return _named(took.reset_index()[["ratio", "completion", *took.columns]], study)
 
 
 def _named(table: pd.DataFrame, study: xr.Dataset) -> pd.DataFrame:
