@@ -94,7 +94,7 @@
     shared: {
       reach: [4, 5],
       start: { correlation: -0.63, variance: 3.6 },
-      knob: { name: "Degrees of freedom ν of kernel 2", from: -2, to: 5, at: 2, value: (k) => 2 ** k },
+      knob: { name: "Degrees of freedom ν₂ of kernel 2", from: -2, to: 5, at: 2, value: (k) => 2 ** k },
       kernels: (nu) => [{ sees: "ab", nu: 1, q: [2, 1, 2] }, { sees: "a", nu, q: [4, 0, 0] }],
       plane: (problem, x, y) => [initialModel(problem)[0], x, y],
     },
@@ -140,18 +140,20 @@
       points.forEach(([x, y]) => pen.lineTo(px(x), py(y)));
       pen.setLineDash(dash);
       Object.assign(pen, { strokeStyle: stroke, lineWidth: thick }).stroke();
+      pen.setLineDash([]);
     };
     const dot = ([x, y], radius, fill, stroke) => {
       pen.beginPath();
       pen.arc(px(x), py(y), radius, 0, 2 * Math.PI);
-      pen.setLineDash([]);
       Object.assign(pen, { fillStyle: fill, strokeStyle: stroke, lineWidth: 2 }).fill();
       pen.stroke();
     };
     const text = (words, x, y, align = "left") => {
-      Object.assign(pen, { fillStyle: colour("ink"), textAlign: align });
+      const halo = { strokeStyle: colour("paper"), lineWidth: 5 };
+      Object.assign(pen, { fillStyle: colour("ink"), textAlign: align, ...halo });
       const inside = (place, least, most) => Math.min(Math.max(place, least), most);
-      pen.fillText(words, inside(px(x), 4, width - 4), inside(py(y), 14, height - 6));
+      const place = [inside(px(x), 4, width - 4), inside(py(y), 14, height - 6)];
+      for (const draw of ["strokeText", "fillText"]) pen[draw](words, ...place);
     };
     return { pen, px, py, line, dot, text };
   }
@@ -184,13 +186,12 @@
 
   // The map: lines of equal L, the path, and where the bound promises more than L is now.
   function drawMap(step) {
-    const [reach, top] = scene.reach;
-    const map = sheet("map", [-reach, reach], [0, top]);
+    const [reach, top] = scene.reach, map = sheet("map", [-reach, reach], [0, top]);
     const heights = gridOf((m) => logLikelihood(problem, m));
     const highest = heights.flat().reduce((most, { f }) => (f > most ? f : most), -Infinity);
     for (const below of BELOW) contour(map, heights, highest - below, colour("contour"), 1.2);
     const edge = upTo(200, (i) => [widest((top * i) / 200), (top * i) / 200]);
-    for (const side of [-1, 1]) map.line(edge.map(([x, y]) => [side * x, y]), colour("ink"), 1.5);
+    for (const side of [-1, 1]) map.line(edge.map(([x, y]) => [side * x, y]), colour("ink"), 3);
     contour(map, gridOf(boundAt(problem, models[step])), levels[step], colour("bound"), 2);
     const path = models.map(([, x, y]) => [x, y]);
     map.line(path, colour("em"));
@@ -207,8 +208,7 @@
   function drawSection(step) {
     const now = models[step], next = models[step + 1], bound = boundAt(problem, now);
     const at = (s) => now.map((entry, i) => entry + s * (next[i] - entry));
-    const level = logLikelihood(problem, now), gain = logLikelihood(problem, next) - level;
-    const unit = Math.max(gain, 1e-9);
+    const level = levels[step], gain = levels[step + 1] - level, unit = Math.max(gain, 1e-9);
     const section = sheet("section", [-0.8, 2], [level - 1.2 * unit, level + 1.5 * unit]);
     if (gain < unit) return section.text("This step is too small to draw.", -0.7, level);
     const curve = (f) => upTo(280, (i) => [i / 100 - 0.8, f(at(i / 100 - 0.8))])
@@ -221,7 +221,7 @@
     section.dot([1, level + gain], 5, colour("paper"), colour("em"));
     section.text(`model ${step}`, 0, level - 1.15 * gain, "center");
     section.text(`model ${step + 1}`, 1, level - 1.15 * gain, "center");
-    section.text(`this step gains ${gain.toPrecision(3)} nats`, -0.78, level + 1.4 * gain);
+    section.text(`the step to model ${step + 1} gains ${gain.toPrecision(3)} nats`, -0.78, level + 1.4 * gain);
   }
 
   function fillTable(step) {
@@ -256,8 +256,9 @@
     fillTable(step);
     // A step that gains nothing any more may seem to fall, by rounding: some 1e-13 nats.
     const rose = levels.every((level, i) => !i || level >= levels[i - 1] - 1e-12);
-    const [, x, y] = models[STEPS], last = levels[STEPS] - levels[STEPS - 1];
-    const rest = last > 1e-6 ? ` Not there yet: the last step gained ${last.toExponential(1)}.` : "";
+    const [, x, y] = models[STEPS], [, was, wasOver] = models[STEPS - 1];
+    const moved = Math.max(Math.abs(x - was), Math.abs(y - wasOver)); // gains vanish first: L is flat
+    const rest = moved > 1e-4 ? ` Not there yet: the last step moved it by ${moved.toPrecision(2)}.` : "";
     part("summary").textContent =
       `${STEPS} steps: L from ${signed(levels[0])} to ${signed(levels[STEPS])} nats, ` +
       `${rose ? "no step fell" : "A STEP FELL"}. Last model: M_ab ${signed(x)}, M_bb ${signed(y)}.${rest}`;
