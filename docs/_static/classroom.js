@@ -149,8 +149,8 @@
       pen.stroke();
     };
     const text = (words, x, y, align = "left") => {
-      const halo = { strokeStyle: colour("paper"), lineWidth: 5 };
-      Object.assign(pen, { fillStyle: colour("ink"), textAlign: align, ...halo });
+      const look = { fillStyle: colour("ink"), strokeStyle: colour("paper"), lineWidth: 5 };
+      Object.assign(pen, look, { textAlign: align });
       const inside = (place, least, most) => Math.min(Math.max(place, least), most);
       const place = [inside(px(x), 4, width - 4), inside(py(y), 14, height - 6)];
       for (const draw of ["strokeText", "fillText"]) pen[draw](words, ...place);
@@ -193,9 +193,9 @@
     const edge = upTo(200, (i) => [widest((top * i) / 200), (top * i) / 200]);
     for (const side of [-1, 1]) map.line(edge.map(([x, y]) => [side * x, y]), colour("ink"), 3);
     contour(map, gridOf(boundAt(problem, models[step])), levels[step], colour("bound"), 2);
-    const path = models.map(([, x, y]) => [x, y]);
-    map.line(path, colour("em"));
-    path.forEach((point) => map.dot(point, 2.5, colour("em"), colour("em")));
+    const path = models.map(([, x, y]) => [x, y]), em = colour("em");
+    map.line(path, em);
+    path.forEach((point) => map.dot(point, 2.5, em, em));
     map.dot(path[0], 6, colour("paper"), colour("em"));
     map.dot(path[step], 6, colour("em"), colour("ink"));
     map.text("M_ab →", reach, 0, "right");
@@ -241,11 +241,10 @@
     scene = scenes[part("scene").value];
     const strength = 10 ** number("strength"), knob = scene.knob.value(number("knob"));
     problem = { strength, kernels: scene.kernels(knob) };
-    const variance = number("variance");
+    const variance = number("variance"), step = number("step");
     const start = scene.plane(problem, number("correlation") * widest(variance), variance);
     models = climb(problem, start, STEPS);
     levels = models.map((m) => logLikelihood(problem, m));
-    const step = number("step");
     for (const [name, words] of Object.entries({
       correlation: signed(number("correlation")), variance: signed(variance),
       strength: strength.toPrecision(3), knob: knob.toPrecision(3), step: `${step}`,
