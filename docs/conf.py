@@ -220,9 +220,13 @@ def skip_fields(app, what, name, item, skip, options):
 def keep_bars(app, what, name, item, options, lines) -> None:
     """Let |x| be an absolute value in a docstring's prose, not a substitution."""
     examples = next((i for i, line in enumerate(lines) if "Examples" in line), len(lines))
+    literal = None  # how far a line that ends in :: is indented; what is deeper stays as it is
     for number, line in enumerate(lines[:examples]):
-        if "``" not in line:
-            lines[number] = line.replace("|", r"\|")
+        depth = len(line) - len(line.lstrip())
+        if line.strip() and (literal is None or depth <= literal):
+            literal = depth if line.endswith("::") else None
+            if "``" not in line:
+                lines[number] = line.replace("|", r"\|")
 
 
 def add_anchors(app, doctree) -> None:

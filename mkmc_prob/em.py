@@ -244,7 +244,7 @@ class EM:
         Parameters
         ----------
         model
-            M.
+            The model matrix M.
         statistics
             The E-step at this very model, where it is at hand: saves doing it again.
         """

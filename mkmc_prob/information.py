@@ -41,10 +41,10 @@ class EMDerivative:
     With M = B B' and a change M -> B (I + W) B', kernel k's expected second moment changes in the
     frame by
 
-        Psi W Psi + Psi W R + R W Psi,
+        Psi W Psi + Psi W Phi + Phi W Psi,
 
-    Psi = I - Pi the projector on what the kernel hides, Pi = U' M_vv^-1 U with U the visible rows
-    of B, and R = U' M_vv^-1 Q_vv M_vv^-1 U. The derivative DF is the sum over the kernels, weighted
+    Psi = I - B_v' M_vv^-1 B_v the projector on what the kernel hides, B_v the visible rows of B,
+    and Phi = B_v' M_vv^-1 Q_vv M_vv^-1 B_v. The derivative DF is the sum over the kernels, weighted
     by nu_k / (lambda + N). It is symmetric, so the eigenvalues of DF are real; at a fixed point the
     curvature of L along W is -((lambda + N) / 2) <W, W - DF W>. Equations :eq:`eq-derivative` and
     :eq:`eq-curvature` of the derivation.
@@ -66,7 +66,7 @@ class EMDerivative:
         for k, source in enumerate(em.sources):
             if source.visible.all():
                 continue
-            # U' = (orthonormal) (triangular): M_vv = U U' has the factor triangular'.
+            # B_v' = (orthonormal) (triangular): M_vv = B_v B_v' has the factor triangular'.
             basis, upper = np.linalg.qr(factor[source.v].T)
             lower = np.asfortranarray(upper.T)
             moment = em.stack.values[k][np.ix_(source.v, source.v)]

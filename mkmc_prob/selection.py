@@ -51,7 +51,7 @@ def select_strength(
     In every fold a part of each kernel's visible objects is hidden, the model is fitted without
     them from the largest strength down, each fit started from the last, and the held-out block is
     scored given the kernel's other visible objects: with the regression A and the conditional
-    covariance C of the held-out objects h given the rest r under the fitted model,
+    covariance C of the held-out objects h given the rest r under the fitted model::
 
         -(nu_k / 2) [m log 2 pi + log det C
                      + tr C^-1 (Q_hh - A' Q_rh - Q_hr A + A' Q_rr A)]    nats.

@@ -44,7 +44,7 @@ def plot_trace(trace: xr.Dataset, *, ax: "Axes | None" = None, **options: Any) -
     level = trace["penalized_log_likelihood"]
     few = level.sizes["iteration"] <= 50
     ax.plot(level["iteration"], level, **{"marker": "." if few else None, **options})
-    ax.set_xlabel("iteration")
+    _count_iterations(ax)
     ax.set_ylabel("penalized log-likelihood (nats)")
     return ax
 
@@ -87,7 +87,7 @@ def plot_increments(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     for label, (x, y, style) in lines.items():
         ax.plot(x, np.where(np.isfinite(y) & (y > 0), y, np.nan), style, label=label)
     ax.set_yscale("log")
-    ax.set_xlabel("iteration")
+    _count_iterations(ax)
     ax.set_ylabel("nats")
     ax.legend()
     return ax
@@ -144,6 +144,13 @@ def plot_gain_parts(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     first, last = trace["iteration"].values.min(), trace["iteration"].values.max()
     margin = max(0.5, 0.02 * (last - first))  # room for the markers of the first and the last
     ax.set_xlim(first - margin, last + margin)
-    ax.set_xlabel("iteration")
+    _count_iterations(ax)
     ax.set_ylabel("part of the gain (nats)")
     return ax
+
+
+def _count_iterations(ax: "Axes") -> None:
+    """Label the iterations, by whole numbers."""
+    ax.set_xlabel("iteration")
+    if ax.get_xscale() == "linear":
+        ax.locator_params(axis="x", integer=True)
