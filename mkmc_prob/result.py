@@ -103,7 +103,7 @@ class MKMCResult(Pictures):
             f"MKMCResult: {sizes['kernel']} kernels over {sizes['object']} objects, "
             f"{self.prior!r}\n"
             f"{how} after {self.n_iter} {self.method} iterations "
-            f"({int(self.trace['evaluations'][-1])} evaluations); penalized log-likelihood "
+            f"({int(self.trace['evaluations'][-1])} evaluations)\npenalized log-likelihood "
             f"{first:.4f} -> {self.penalized_log_likelihood:.4f} nats{rest}{self._about_pairs()}"
         )
 

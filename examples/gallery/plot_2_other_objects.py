@@ -6,7 +6,7 @@ Three sources, each of which knows other objects, in another order: aligned by l
 """
 
 # %%
-# Here the sources are three random features of ten genes; a source covers seven of them.
+# Three sources measure four features of ten genes, with noise; each covers seven of the genes.
 
 import numpy as np
 import pandas as pd

@@ -1,6 +1,6 @@
 """
-Which strength?
-===============
+Pictures: which strength?
+=========================
 
 The prior's strength, chosen by the likelihood of what is held out.
 """

@@ -2,7 +2,7 @@
 After a fit
 ===========
 
-Likelihood diagnostics in pictures. How to read them: the page on reading the diagnostics.
+Likelihood diagnostics in pictures. How to read them: :doc:`/diagnostics`.
 """
 
 # %%

@@ -1,6 +1,6 @@
 """
-How sure is a completed entry?
-==============================
+Pictures: how sure is an entry?
+===============================
 
 Posterior draws of the model and of every hidden entry, by Gibbs sampling.
 """
@@ -24,7 +24,7 @@ stack = remove_objects(kernels, 0.2, seed=0)
 nu = effective_degrees_of_freedom(stack).round()
 reduced = reduce_rank(stack, nu)
 posterior = sample_posterior(
-    reduced, strength=20.0, degrees_of_freedom=nu, draws=1000, tune=200, seed=1
+    reduced, strength=30.0, degrees_of_freedom=nu, draws=1000, tune=200, seed=1
 )
 
 # %%
@@ -35,5 +35,5 @@ plots.plot_uncertainty(posterior)
 # %%
 # Intervals of single entries, with the estimate of `fit` and, as it is known here, the truth.
 
-estimate = fit(reduced, strength=20.0, degrees_of_freedom=nu)
+estimate = fit(reduced, strength=30.0, degrees_of_freedom=nu)
 plots.plot_intervals(posterior, kernel="fou", estimate=estimate, truth=kernels)

@@ -31,8 +31,13 @@ def test_growth(full, benchmark, report):
         for method in methods
     }
     for i, size in enumerate(sizes):
-        report({"l": str(size), **{name: f"{at[i]:.3g}" for name, at in columns.items()}})
+        report({"l": str(size), **{name: three_digits(at[i]) for name, at in columns.items()}})
     slopes = {
         name: f"{np.polyfit(np.log(sizes), np.log(at), 1)[0]:.2f}" for name, at in columns.items()
     }
     report({"l": "exponent", **slopes})
+
+
+def three_digits(value: float) -> str:
+    """Return a number of three digits without an exponent."""
+    return np.format_float_positional(value, 3, unique=False, fractional=False, trim="-")

@@ -48,7 +48,7 @@ def test_whole_fit(strength, full, benchmark, report):
             "strength": f"{strength:g}",
             "method": ours.method + ("" if ours.converged else " (not converged)"),
             "evaluations": f"{int(ours.trace['evaluations'][-1]):,}",
-            "seconds": f"{seconds:.0f}",
+            "seconds": f"{seconds:,.0f}",
             "EM iterations": f"{about}{needed:,.0f}",
             "naive, each": f"{each:.2f}",
             "naive, seconds": f"{each * needed:,.0f}",
