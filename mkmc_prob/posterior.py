@@ -78,8 +78,8 @@ def sample_posterior(
     keep
         Which entries to keep every draw of: "all", or a list of ``(object, object)`` for the
         model's and ``(kernel, object, object)`` for a kernel's. "auto" keeps all where they take
-        at most 128 MiB, and else 200, evenly spread. Visible entries are constants and not among
-        them.
+        at most 128 MiB, and else 200, evenly spread: then name those that ArviZ or
+        `posterior_entry` is to be asked for. Visible entries are constants and not among them.
     quantile_draws
         Where not all is kept: at most so many draws, over all chains and evenly spaced, are kept
         of all entries. Quantiles are theirs: that at p is of probability p with a standard error of

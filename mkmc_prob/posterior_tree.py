@@ -145,7 +145,9 @@ def posterior_models(tree: xr.DataTree) -> xr.DataArray:
 def posterior_entry(tree: xr.DataTree, entry: tuple[Any, ...]) -> xr.DataArray:
     """Return the draws of one entry, dims ``(chain, draw)``.
 
-    All of them where it is kept in full, else those of ``thinned_posterior``.
+    All of them where it is kept in full (``keep=`` of `sample_posterior`), else those of
+    ``thinned_posterior``: ``attrs["thinned"]``, which is there only then, says how many of how
+    many.
 
     Parameters
     ----------
@@ -179,6 +181,12 @@ def posterior_entry(tree: xr.DataTree, entry: tuple[Any, ...]) -> xr.DataArray:
     group = "model" if len(places[0]) else "hidden"
     found = draws_of(tree, run, group, int(np.concatenate(places)[0]))
     text = run.entries.labels(*places)[group][f"{group}_entry"].values[0]
+    drawn = run.chains[0].state.drawn
+    if found.sizes["draw"] < drawn:
+        found = found.assign_attrs(
+            thinned=f"{found.size} of {len(run.chains) * drawn} draws, evenly spaced, from "
+            "thinned_posterior; keep=[entry] of sample_posterior keeps all"
+        )
     return found.rename(str(text))
 
 

@@ -4,6 +4,7 @@ import warnings
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from hypothesis import given, settings
@@ -234,7 +235,7 @@ def test_a_method_may_return_another_order_of_the_labels():
 # Classes
 
 
-@pytest.mark.parametrize("form", ["series", "mapping", "numbers", "bools", "shuffled"])
+@pytest.mark.parametrize("form", ["series", "mapping", "numbers", "bools", "shuffled", "longer"])
 def test_classes_in_any_form(form):
     stack, labels = problem(kernels=1)
     series = labels.to_series()
@@ -244,6 +245,7 @@ def test_classes_in_any_form(form):
         "numbers": series.map({"no": -1.0, "yes": 1.0}),
         "bools": xr.DataArray(labels == "yes"),
         "shuffled": series.sort_index(),
+        "longer": pd.concat([pd.Series({"new": "other", "newer": None}), series]),
     }[form]
     options = {"methods": ["zero"], "ratios": [0.0], "repetitions": 1, "seed": 0}
     assert run_study(stack, given, **options).identical(run_study(stack, labels, **options))

@@ -363,7 +363,7 @@ def test_classes_that_cannot_be_used():
     label = stack["object"].values[0].item()
     for given, error, message in (
         (series.drop(label), LabelError, f"classes: none for object '{label}'"),
-        ({**series, "new": "yes"}, LabelError, "classes: there is no object 'new'"),
+        (series.add_prefix("other "), LabelError, f"classes: none for object '{label}'"),
         (series.where(series.index != label), MKMCError, f"found for object '{label}'"),
         (dict(series) | {label: None}, MKMCError, f"None found for object '{label}'"),
         (dict(series) | {label: [1]}, MKMCError, f"found for object '{label}'"),

@@ -355,6 +355,13 @@ def test_one_entry_by_its_labels_in_any_order():
     at = thin["thinned_posterior"]["draw"]
     np.testing.assert_array_equal(posterior_entry(thin, (kernel, i, j)), one.sel(draw=at))
     np.testing.assert_array_equal(posterior_entry(thin, ("b", "a")), model)
+    assert one.attrs == model.attrs == posterior_entry(thin, ("b", "a")).attrs == {}
+    said = posterior_entry(thin, (kernel, i, j)).attrs["thinned"]
+    assert said.startswith("8 of 240 draws, evenly spaced, from thinned_posterior; keep=[entry]")
+    assert thin["thinned_posterior"]["hidden"].attrs == {}
+    longer = continue_posterior(thin, draws=30)
+    said = posterior_entry(longer, (kernel, i, j)).attrs["thinned"]
+    assert said.startswith(f"{longer['thinned_posterior'].sizes['draw'] * 4} of 360 draws")
     with pytest.raises(LabelError, match=r"^entry: .* there is no object 'nobody'"):
         posterior_entry(tree, ("a", "nobody"))
     with pytest.raises(KernelError, match=r"^entry: 'ab' found"):

@@ -45,7 +45,11 @@ def complete_kernels(kernels: xr.DataArray) -> xr.DataArray:
 
 
 def class_codes(classes: Any, objects: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the classes of `objects`, numbered from 0 in sorted order."""
+    """Return the classes of `objects`, numbered from 0 in sorted order.
+
+    Classes of further objects are not looked at: nothing depends on them, and a table of classes
+    is often longer than the kernels that all objects of a study must be in.
+    """
     if isinstance(classes, xr.DataArray):
         if classes.dims != ("object",) or "object" not in classes.indexes:
             raise LabelError(
@@ -61,11 +65,8 @@ def class_codes(classes: Any, objects: NDArray[Any]) -> NDArray[np.intp]:
     as_labels(classes.keys(), "classes, objects")
     table: dict[Any, Any] = dict(classes.items())
     wanted = objects.tolist()
-    known = set(wanted)
     if without := [label for label in wanted if label not in table]:
         raise LabelError(f"classes: none for object {name_some(without)}. Add it.")
-    if unknown := [label for label in table if label not in known]:
-        raise LabelError(f"classes: there is no object {name_some(unknown)}. Leave it out.")
     values: list[Any] = [table[label] for label in wanted]
     for label, value in zip(wanted, values, strict=True):
         if not is_scalar(value) or pd.isna(value):
