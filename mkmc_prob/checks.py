@@ -278,6 +278,14 @@ def _check_entries(block: NDArray[np.float64], labels: list[Hashable], what: str
             f"beyond {LARGEST_ENTRY:g} products overflow. Rescale the kernel."
         )
     nan = np.isnan(block)
+    upper = np.triu(np.ones_like(nan), 1)
+    if np.array_equal(nan, upper) or np.array_equal(nan, upper.T):
+        side = "above" if nan[0, 1] else "below"
+        raise KernelError(
+            f"{what}: every entry {side} the diagonal is NaN. It looks like one triangle: pass "
+            "table.combine_first(table.T), with table a pandas.DataFrame (of an array Q: "
+            "np.where(np.isnan(Q), Q.T, Q))."
+        )
     worst = int((nan.sum(axis=1) + nan.sum(axis=0)).argmax())
     row, column = int(nan[worst].sum()), int(nan[:, worst].sum())
     found = (

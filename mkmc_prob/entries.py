@@ -204,7 +204,7 @@ class Entries:
     def has_variance(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which entries of the model, and of each kernel, have a variance.
 
-        M is large along a direction a with probability ~ s^-(1 + d / 2), s its size: with
+        M is large along a direction a with probability ~ s^-(1 + e / 2), s its size: with
         M = s a a' + ... the prior of P leaves s^-(1 + lambda / 2), each kernel whose visible part
         of a is not zero s^-(nu_k / 2), and each object at which a vanishes s^-(1 / 2), the volume
         of such directions. So an entry (i, j) of M has a variance where

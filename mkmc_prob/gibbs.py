@@ -76,16 +76,16 @@ class GibbsSampler:
     With S(k) = nu_k Q(k) ~ Wishart(nu_k, M) and the prior P = M^-1 ~ Wishart(lambda + l + 1,
     (lambda T)^-1) both conditional distributions are known exactly:
 
-    ============= ==================================== =========================================
+    ============= ==================================== ===========================================
     step          EM                                   here
-    ============= ==================================== =========================================
-    E, given M    S_vh = nu Q_vv A,                    S_vh = V H', S_hh = H H' + W with
-                  S_hh = nu (C + A' Q_vv A)            H = A' V + E, W ~ Wishart(nu - r, C)
+    ============= ==================================== ===========================================
+    E, given M    S_vh = nu Q_vv A,                    S_vh = V Y', S_hh = Y Y' + Omega with
+                  S_hh = nu (C + A' Q_vv A)            Y = A' V + Xi, Omega ~ Wishart(nu - rho, C)
     M, given S    M = (lambda T + S) / (lambda + N)    P ~ Wishart(lambda + l + 1 + N,
                                                        (lambda T + S)^-1)
-    ============= ==================================== =========================================
+    ============= ==================================== ===========================================
 
-    V V' = nu Q_vv with r = rank(Q_vv) columns, E's columns are N(0, C), S = sum_k S(k). The
+    V V' = nu Q_vv with rho = rank(Q_vv) columns, Xi's columns are N(0, C), S = sum_k S(k). The
     expectation of the first is EM's E-step, the mode of the second, as a density of P, its M-step.
     Equations :eq:`eq-wishart` and :eq:`eq-posterior` of the derivation.
 
@@ -158,9 +158,10 @@ class GibbsSampler:
         """Draw the completed kernels given `model`: the twin of `EM.e_step`.
 
         With P = M^-1 and P_hh = L L' the conditional covariance is C = L'^-1 L^-1, and
-        A' V = -L'^-1 Y with Y = L^-1 P_hv V: so [H, W^(1/2)] = L'^-1 [Z - Y, B], Z standard normal
-        and B B' ~ Wishart(nu - r, I) by Bartlett's decomposition. Neither A nor C is formed, and
-        the cost does not depend on nu. tr M_vv^-1 Q_vv = tr P_vv Q_vv - ||Y||^2 / nu comes along.
+        A' V = -L'^-1 U with U = L^-1 P_hv V: so [Y, Omega^(1/2)] = L'^-1 [Z - U, B], Z standard
+        normal and B B' ~ Wishart(nu - rho, I) by Bartlett's decomposition. Neither A nor C is
+        formed, and the cost does not depend on nu. tr M_vv^-1 Q_vv = tr P_vv Q_vv - ||U||^2 / nu
+        comes along.
         Equations :eq:`eq-draw-completed` and :eq:`eq-precision-trace` of the derivation.
 
         Raises

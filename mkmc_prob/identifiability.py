@@ -55,6 +55,11 @@ def tied_groups(visible: xr.DataArray) -> list[list[Hashable]]:
     return sorted(groups, key=len, reverse=True)
 
 
+def _nouns(noun: str, labels: list[Hashable]) -> str:
+    """Return `labels` with what they are, one or several, for a message."""
+    return f"{noun if len(labels) == 1 else noun + 's'} {name_some(labels)}"
+
+
 def warn_of_what_is_not_identified(visible: xr.DataArray) -> None:
     """Warn of unseen objects, empty kernels and untied groups; raise where nothing is visible."""
     empty, unseen, groups = empty_kernels(visible), unseen_objects(visible), tied_groups(visible)
@@ -65,14 +70,17 @@ def warn_of_what_is_not_identified(visible: xr.DataArray) -> None:
         )
     messages = []
     if empty:
+        shows = "shows no object: it is" if len(empty) == 1 else "show no object: they are"
         messages.append(
-            f"kernel {name_some(empty)} shows no object: it is completed by the model matrix, "
-            "which the other kernels determine."
+            f"{_nouns('kernel', empty)} {shows} completed by the model matrix, which the other "
+            "kernels determine."
         )
     if unseen:
+        verb, pronoun = ("is", "it is") if len(unseen) == 1 else ("are", "they are")
         messages.append(
-            f"object {name_some(unseen)} is missing in every kernel: it is left out of the "
-            "iterations and filled in from the prior alone."
+            f"{_nouns('object', unseen)} {verb} missing in every kernel: {pronoun} left out of the "
+            "iterations and filled in from the prior alone. "
+            "visible_objects(stack).any('kernel') tells which objects some kernel does show."
         )
     if len(groups) > 1:
         named = "; ".join(f"({name_some(group, 3)})" for group in groups[:4])
@@ -81,7 +89,8 @@ def warn_of_what_is_not_identified(visible: xr.DataArray) -> None:
             f"the objects fall into {len(groups)} groups that no kernel ties together: {named}"
             f"{more}. Entries between groups come from the prior alone. Left at what it says they "
             "can be a saddle of the likelihood, and what another start finds there is arbitrary, "
-            "to its sign: see explore_maxima."
+            "to its sign: see explore_maxima. If kernels should share objects, their labels may "
+            "not match."
         )
     for message in messages:
         warn(message, IdentifiabilityWarning)

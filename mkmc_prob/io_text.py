@@ -57,7 +57,7 @@ def read_kernel(path: str | os.PathLike[str]) -> xr.DataArray:
     ------
     KernelError
         Where the file is not text, its cells are separated by semicolons, the matrix is not square
-        or a cell is not a number.
+        or a cell is not a number; where it looks like a list of edges.
     LabelError
         Where a label is empty or repeated, or where rows and columns have different labels.
     FileNotFoundError
@@ -113,6 +113,14 @@ def read_kernel(path: str | os.PathLike[str]) -> xr.DataArray:
                 f"{path}: the cells are separated by semicolons. Save it with tabs or commas "
                 "between the cells, and a decimal point (R: write.csv, not write.csv2)."
             ) from error
+        if _is_edge_list(text):
+            raise KernelError(
+                f"{path}: it looks like a list of edges (two IDs and at most a weight in a line), "
+                "not like a matrix. Read it with pandas.read_csv, build the adjacency matrix "
+                "(pivot_table, reindex to the IDs that were covered, fillna(0), the maximum of it "
+                "and its transpose), and take a kernel of the graph's Laplacian L, "
+                "scipy.linalg.expm(-c * L), say."
+            ) from error
         if text.startswith("#"):
             raise type(error)(
                 f"{error} (The file begins with #. A comment begins with '# ', a hash and a blank.)"
@@ -157,6 +165,35 @@ def _has_semicolons(text: str) -> bool:
     """Return whether, decimal commas aside, only semicolons can separate the first row's cells."""
     first = _unquoted(_lines(text), 1)
     return ";" in first and not re.search("[\t,]", re.sub(r"\d,\d", "", first))
+
+
+def _is_edge_list(text: str) -> bool:
+    """Return whether the lines of what is no matrix hold two IDs and at most a weight.
+
+    IDs that are whole numbers may be features as well; these come in equal pairs, and hardly ever
+    is there a first one that comes again while no pair does.
+    """
+    try:
+        rows = [[cell.strip() for cell in cells] for _, cells in _rows(text, "")]
+    except KernelError:
+        return False
+    first = rows[0] if rows else []
+    header = not any(cell and _is_number(cell) for cell in first)  # the corner may be empty
+    edges = rows[1:] if header else rows
+    numbers = [str(i) for i in range(len(edges) + 1)]
+    if [cells[0] for cells in edges] in (numbers[1:], numbers[:-1]):
+        edges = [cells[1:] for cells in edges]  # what R and pandas write before each row
+    if {len(cells) for cells in edges} not in ({2}, {3}):
+        return False
+    one, two = [cells[0] for cells in edges], [cells[1] for cells in edges]
+    weights = [cell for cells in edges for cell in cells[2:]]
+    if one == first[-len(one) :] or not all(_is_number(weight) for weight in weights):
+        return False
+    if not any(_is_number(name) for name in two):
+        return True
+    pairs = list(zip(one, two, strict=True))
+    repeated = len(set(one)) < len(one) and len(set(pairs)) == len(pairs)
+    return repeated and all(a.isdecimal() and b.isdecimal() and a != b for a, b in pairs)
 
 
 def _rows(text: str, where: str) -> Iterator[Row]:

@@ -4,6 +4,7 @@ Enters: any sequence that a person uses as names. Leaves: a NumPy array that is 
 64-bit integers, without repeats; positions of one set of labels in another.
 """
 
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 from .errors import LabelError, warn
 
 Labels = NDArray[Any]
+
+#: What people put between the parts of a name. A dot between digits is a decimal point.
+SEPARATORS = re.compile(r"(?:[\s_/:\-\u2010-\u2015]|\.(?!\d)|(?<!\d)\.)+")
 
 
 def as_labels(values: Iterable[Hashable], what: str) -> Labels:
@@ -80,23 +84,31 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
 
 
 def warn_of_lookalikes(groups: Iterable[Labels], what: str) -> None:
-    """Warn of labels in different groups that differ in blanks or case only.
+    """Warn of labels in different groups that are spelled differently and seem to mean the same.
 
-    Most often they mean the same. Within a group they are told apart on purpose.
+    They differ in case, in blanks and separators, or in leading zeros only: ``PT-001`` and
+    ``pt01``. Within a group such labels are told apart on purpose.
     """
     sets = [set(group.tolist()) for group in groups if group.dtype.kind == "U"]
     alike: dict[str, str] = {}
     pairs = []
     for label in dict.fromkeys(label for group in sets for label in sorted(group)):
-        first = alike.setdefault("".join(label.split()).casefold(), label)
+        first = alike.setdefault(_gist(label), label)
         if first != label and not any(first in group and label in group for group in sets):
             pairs.append(f"{first!r} and {label!r}")
     if pairs:
         more = f" and {len(pairs) - 3} more pairs" if len(pairs) > 3 else ""
         warn(
-            f"{what}: {'; '.join(pairs[:3])}{more} differ in blanks or case only and count as "
-            "different. Rename them where they mean the same."
+            f"{what}: {'; '.join(pairs[:3])}{more} differ only in case, blanks, separators or "
+            "leading zeros, and count as different. Rename them where they mean the same."
         )
+
+
+def _gist(label: str) -> str:
+    """Return `label` without case, blanks, separators and the leading zeros of its numbers."""
+    spaced = SEPARATORS.sub(" ", label.casefold()).strip()
+    joined = re.sub(r"(?<!\d) | (?!\d)", "", spaced)  # a blank stays in 1 23, which is not 12 3
+    return re.sub(r"(?<![\d.])0+(?=\d)", "", joined)
 
 
 def positions(wanted: Labels, within: Labels) -> NDArray[np.intp]:

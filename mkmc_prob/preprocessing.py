@@ -285,10 +285,14 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Indexed by kernel: `visible` and `missing` objects, `mean_diagonal`, `smallest` and
-        `largest` entry of the visible block; with `spectrum` also `smallest_eigenvalue`,
+        Indexed by kernel: `visible` and `missing` objects; of the visible block `mean_diagonal`,
+        `mean_entry`, `smallest` and `largest` entry; with `spectrum` also `smallest_eigenvalue`,
         `largest_eigenvalue` and the numerical `rank`, the eigenvalues beyond the tolerance of
         `check_definite`. NaN where a kernel sees no object.
+
+        `mean_entry` is relative: the mean of the entries off the diagonal divided by
+        `mean_diagonal`. It shows the constant that all entries share: 1 where there is nothing
+        else, -1/(n - 1) after `center`. NaN where there is one object or a zero diagonal.
 
     Raises
     ------
@@ -301,12 +305,13 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
     >>> from mkmc_prob.kernels import stack_kernels
     >>> from mkmc_prob import describe
     >>> describe(stack_kernels(np.array([[[4.0, 1.0], [1.0, 2.0]]]))).T
-    kernel          Q1
-    visible        2.0
-    missing        0.0
-    mean_diagonal  3.0
-    smallest       1.0
-    largest        4.0
+    kernel               Q1
+    visible        2.000000
+    missing        0.000000
+    mean_diagonal  3.000000
+    mean_entry     0.333333
+    smallest       1.000000
+    largest        4.000000
     """
     stack = check_stack(stack)
     seen = visible_objects(stack).values
@@ -314,17 +319,21 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
         {"visible": seen.sum(axis=1), "missing": (~seen).sum(axis=1)},
         index=pd.Index(stack["kernel"].values, name="kernel"),
     )
-    columns = ["mean_diagonal", "smallest", "largest"]
+    columns = ["mean_diagonal", "mean_entry", "smallest", "largest"]
     if spectrum:
         columns += ["smallest_eigenvalue", "largest_eigenvalue", "rank"]
     figures = np.full((len(table), len(columns)), np.nan)
     for kernel in _kernels(stack):
         block = kernel.block
-        figures[kernel.k, :3] = np.diagonal(block).mean(), np.min(block), np.max(block)
+        diagonal = float(np.diagonal(block).mean())
+        others = ~np.eye(len(block), dtype=bool)
+        if diagonal > 0.0 and len(block) > 1:
+            figures[kernel.k, 1] = block[others].mean() / diagonal
+        figures[kernel.k, [0, 2, 3]] = diagonal, np.min(block), np.max(block)
         if spectrum:
             values = _eigenvalues(block)
             rank = (np.abs(values) > _tolerance(block, kernel.rounding)).sum()
-            figures[kernel.k, 3:] = values[0], values[-1], rank
+            figures[kernel.k, 4:] = values[0], values[-1], rank
     return table.join(pd.DataFrame(figures, index=table.index, columns=columns))
 
 

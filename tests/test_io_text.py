@@ -254,6 +254,47 @@ def test_text_errors(text: str, error: type[Exception], parts: list[str], tmp_pa
         assert part in str(caught.value)
 
 
+EDGES = [("p1", "p2", 0.7), ("p1", "p3", 1.0), ("p2", "p3", 2.5), ("p4", "p1", 1.0)]
+EDGES.append(("p5", "p6", 3.0))  # five lines: four columns of numbers are then no square
+NUMBERED = [(int(a[1:]), int(b[1:]), weight) for a, b, weight in EDGES]
+
+
+@pytest.mark.parametrize("edges", [EDGES, EDGES[:2], NUMBERED], ids=["text", "two", "integers"])
+@pytest.mark.parametrize("columns", [["one", "other", "weight"], ["one", "other"]])
+@pytest.mark.parametrize("sep", [",", "\t", " "])
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("index", [True, False])
+def test_a_list_of_edges_is_told_so(edges, columns, sep, header, index, tmp_path: Path) -> None:
+    table = pd.DataFrame([edge[: len(columns)] for edge in edges], columns=columns)
+    path = tmp_path / "edges.txt"
+    table.to_csv(path, sep=sep, header=header, index=index)
+    with pytest.raises(KernelError, match=r"looks like a list of edges.*pandas.*Laplacian") as said:
+        read_kernel(path)
+    assert str(path) in str(said.value)
+
+
+NO_EDGES = {
+    "a matrix, letters for digits": "id,a,b\na,O,l\nb,l,l\n",
+    "a matrix, a column of letters": "id,a,b\na,O.5,1\nb,l,2\n",
+    "a matrix, one letter": "id,x,y\nx,1,0.5\ny,O.5,1\n",
+    "two features": "id,f,g\np1,5,2\np2,6,1\np3,1,1\n",
+    "counts, an ID before each": "id,f,g\n11,5,2\n12,6,1\n13,1,1\n",
+    "counts": "5 3 1\n5 1 0\n4 4 1\n1 2 3\n",
+    "zeros and ones": "a,b\n1,0\n0,1\n1,1\n1,0\n",
+    "longer lines": "a,b,c,d\nx,y,1,2\nx,z,1,2\n",
+    "one cell a line": "nothing\nis\nhere\n",
+}
+
+
+@pytest.mark.parametrize("text", NO_EDGES.values(), ids=NO_EDGES)
+def test_what_is_no_list_of_edges_is_not_called_one(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "k.csv"
+    path.write_text(text)
+    with pytest.raises(MKMCError) as caught:
+        read_kernel(path)
+    assert "list of edges" not in str(caught.value)
+
+
 def test_text_files_that_are_no_text(tmp_path: Path) -> None:
     latin, damaged, other = tmp_path / "a.csv", tmp_path / "b.gz", tmp_path / "c.mat"
     latin.write_bytes(",\xe9\n\xe9,1\n".encode("latin-1"))

@@ -346,12 +346,86 @@ def test_what_looks_like_something_else_is_told_so(matrix, match):
         stack_kernels({"a": matrix})
 
 
-def test_labels_that_look_alike_are_warned_about():
-    a = pd.DataFrame(np.eye(2), index=["p 1", "p2"], columns=["p 1", "p2"])
-    b = pd.DataFrame(np.eye(2), index=["P1 ", "p3"], columns=["P1 ", "p3"])
-    with pytest.warns(MKMCWarning, match="'p 1' and 'P1 ' differ in blanks or case only"):
-        stack = stack_kernels({"a": a, "b": b})
-    assert stack.sizes["object"] == 4
+def over(*groups):
+    """Return a kernel over each group of labels."""
+    return {f"k{k}": pd.DataFrame(np.eye(len(g)), g, g) for k, g in enumerate(groups)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("p 1", "P1 "),
+        ("PT-001", "PT-01"),
+        ("PT-001", "PT_001"),
+        ("PT-001", "pt1"),
+        ("PT.001", "PT/1"),
+        ("001", "1"),
+        ("a-b", "AB"),
+        ("a\u2013b", "a b"),
+        ("P1-23", "p01_023"),
+    ],
+)
+def test_labels_that_look_alike_are_warned_about(one, other):
+    match = rf"objects: {one!r} and {other!r} differ only in case, blanks, separators or leading"
+    with pytest.warns(MKMCWarning, match=match) as caught:
+        stack = stack_kernels(over([one, "z"], [other, "z"]))
+    assert len(caught) == 1
+    assert stack.sizes["object"] == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("P1-23", "P12-3"),
+        ("1.5", "15"),
+        ("0.05", "0.5"),
+        ("CD4+", "CD4-"),
+        ("a10", "a1"),
+        ("a100", "a10"),
+        ("a0", "a"),
+        ("TP53", "TP63"),
+    ],
+)
+def test_labels_that_say_different_things_are_not(one, other):
+    stack_kernels(over([one, "z"], [other, "z"]))
+
+
+def test_labels_that_one_kernel_tells_apart_are_not():
+    stack_kernels(over(["a1", "a01", "A-1"], ["a1", "z"], ["a01", "z"], ["A-1", "z"]))
+
+
+def test_of_many_labels_that_look_alike_three_pairs_are_named():
+    one, other = ([f"{sep}{i}" for i in range(9)] for sep in ("PT-0", "PT"))
+    with pytest.warns(MKMCWarning, match="'PT-02' and 'PT2' and 6 more pairs differ"):
+        stack_kernels(over([*one, "z"], [*other, "z"]))
+
+
+@pytest.mark.parametrize(("keep", "side"), [(np.tril, "above"), (np.triu, "below")])
+@pytest.mark.parametrize("size", [2, 5])
+def test_a_triangle_whose_other_half_is_nan_has_a_remedy_that_works(keep, side, size):
+    features = np.random.default_rng(size).standard_normal((size, 3))
+    whole = pd.DataFrame(features @ features.T, list("hbxqa")[:size], list("hbxqa")[:size])
+    table = whole.where(keep(np.ones((size, size))) > 0)
+    missing = table.reindex(index=["u", *table.index], columns=["u", *table.index])
+    for triangle in (table, missing):  # an object that is missing altogether changes nothing
+        with refused(KernelError, "kernel 'a'", f"{side} the diagonal", "combine_first(table.T)"):
+            stack_kernels({"a": triangle})
+        mended = stack_kernels({"a": triangle.combine_first(triangle.T)})
+        again = mended.sel(kernel="a", object=whole.index, object_bis=whole.index)
+        assert np.array_equal(again.values, whole.to_numpy())
+    values = table.to_numpy()
+    with refused(KernelError, "np.where(np.isnan(Q), Q.T, Q)"):
+        stack_kernels({"a": values})
+    assert np.array_equal(np.where(np.isnan(values), values.T, values), whole.to_numpy())
+
+
+def test_a_triangle_with_more_holes_or_fewer_is_no_triangle():
+    table = np.where(np.tri(4), np.eye(4), np.nan)
+    for i, j, entry in ((2, 1, np.nan), (0, 3, 0.0), (1, 1, np.nan)):
+        other = table.copy()
+        other[i, j] = entry
+        with refused(KernelError, "but not in all"):
+            stack_kernels({"a": other})
 
 
 def test_distances_are_told_apart_from_kernels():

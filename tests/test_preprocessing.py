@@ -225,13 +225,32 @@ def test_describe():
     assert table.index.tolist() == ["a", "b", "c"]
     assert table["visible"].tolist() == [2, 3, 0]
     assert table["missing"].tolist() == [2, 1, 4]
-    figures = ["mean_diagonal", "smallest", "largest"]
+    figures = ["mean_diagonal", "mean_entry", "smallest", "largest"]
     assert table.columns.tolist() == ["visible", "missing", *figures]
-    assert table.loc["a", figures].tolist() == [3, -1, 4]
-    assert table.loc["b", figures].tolist() == [1, 1, 1]
+    assert table.loc["a", figures].tolist() == [3, -1 / 3, -1, 4]
+    assert table.loc["b", figures].tolist() == [1, 1, 1, 1]
     assert table.loc["c", figures].isna().all()
     table = describe(stack, spectrum=True)
     spectrum = table[["smallest_eigenvalue", "largest_eigenvalue", "rank"]].to_numpy()
     root = np.sqrt(2.0)
     np.testing.assert_allclose(spectrum[:2], [[3 - root, 3 + root, 2], [0, 3, 1]], atol=1e-14)
     assert np.isnan(spectrum[2]).all()
+
+
+def test_the_mean_entry_is_the_constant_of_a_kernel_whatever_its_scale():
+    size, rng = 7, np.random.default_rng(0)
+    features = rng.standard_normal((size, 30))
+    one = features @ features.T
+    for constant in (0.0, 5.0, 500.0):
+        for scale in (1e-100, 1.0, 1e100):
+            stack = embedded(scale * (one + constant))
+            pairs = [one[i, j] for i in range(size) for j in range(size) if i != j]
+            expected = (sum(pairs) / len(pairs) + constant) / (np.trace(one) / size + constant)
+            assert describe(stack)["mean_entry"].item() == pytest.approx(expected, rel=1e-12)
+    centered = describe(center(embedded(one + 5.0)))  # its rows sum to zero
+    assert centered["mean_entry"].item() == pytest.approx(-1 / (size - 1), rel=1e-10)
+
+
+def test_there_is_no_mean_entry_of_one_object_or_of_zeros():
+    for matrix in (np.eye(1), np.zeros((3, 3))):
+        assert np.isnan(describe(embedded(matrix))["mean_entry"].item())

@@ -35,13 +35,6 @@ def test_the_code_on_reading_the_diagnostics_runs(capsys):
     assert "1 distinct points, 1 known to be maxima" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", ["docs/posterior.md", "docs/study.md"])
-def test_the_code_of_a_page_runs(page):
-    whole = "\n".join(blocks_of(page))
-    exec(compile(whole, page, "exec"), {})
-    plt.close("all")
-
-
 def test_the_first_block_is_ten_lines():
     assert 8 <= len([line for line in BLOCKS[0].splitlines() if line]) <= 12
 

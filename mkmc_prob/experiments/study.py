@@ -85,7 +85,8 @@ def run_study(
     kernels
         A complete stack: dims ``("kernel", "object", "object_bis")``. None is called ``"model"``.
     classes
-        The class of every object, two classes or more of any kind: labelled by object.
+        The class of every object, two classes or more of any kind: labelled by object. Further
+        objects are not looked at.
     methods
         Names of built-in methods, and mappings from a name to a function from an incomplete stack
         to a complete one, or to an `MKMCResult`. Built in are:

@@ -3,10 +3,11 @@
 The package's M-step, E-step, log-likelihood and rounding bound, as `fit` takes them, at l = 2318,
 K = 7, strength 0.1. *Products*: NumPy matrix products of as many operations as the step has,
 l^3 + sum_k [min(m^3 + 2nm^2, n^3/3 + 2n^2m + nm^2) + 2n^2m + nm^2] (a product of two l x l matrices
-has 2 l^3; the regression by a factor of P_hh or of M_vv, then the two products with it). *Naive*: the paper's Algorithm 1 with its log-likelihood as a reader would type it, with
-`numpy.linalg.inv` (`tests/benchmarks/naive.py`). Each is called twice in its turn, and the second
-call is timed: NumPy and SciPy each bring a BLAS with threads of its own, which still take a core
-from the other's for a while.
+has 2 l^3; the regression by a factor of P_hh or of M_vv, then the two products with it). *Naive*:
+the paper's Algorithm 1 with its log-likelihood as a reader would type it, with `numpy.linalg.inv`
+(`tests/benchmarks/naive.py`). Each is called twice in its turn, and the second call is timed: NumPy
+and SciPy each bring a BLAS with threads of its own, which still take a core from the other's for a
+while.
 
 What is in the way of 1.5, by a profile of the step alone (0.30, 0.75, 0.49 s, one BLAS, in which
 a product runs at 190 x 10^9 operations a second): Cholesky factors and inverses run at 70 to 130
@@ -15,8 +16,8 @@ x 10^9 (0.11 s at 10 %, of which products would take 0.07; 0.26 at 50 %, 0.12; 0
 transposes and bounds over whole matrices (0.07, 0.05, 0.07 s). The products themselves (0.10,
 0.34, 0.25 s) are at nearly full speed. At 80 % they are more than the formula has: see the score
 form in [numerics](numerics.md#three-forms-of-the-e-step), which is faster than the one that the
-formula counts. The aims against the naive code follow from 1.5: at 1.5 times the products the package
-would be 20, 3.7 and 3.8 times as fast as it, so they are missed for the same reason.
+formula counts. The aims against the naive code follow from 1.5: at 1.5 times the products the
+package would be 20, 3.7 and 3.8 times as fast as it, so they are missed for the same reason.
 """
 
 import naive
