@@ -121,7 +121,7 @@ class MKMCResult(Pictures):
         if alone == never:
             how = "come from the prior alone"
         which = "pair of objects is" if never == 1 else "pairs of objects are"
-        return f"\n{never} of {total} {which} never seen together: their entries {how}"
+        return f"\n{never} of {total} {which} never seen together:\n  their entries {how}"
 
     def _count_of_pairs(self) -> int:
         """Return how many pairs of objects no kernel sees together."""

@@ -122,7 +122,7 @@ def test_pairs_never_seen_together_are_marked():
             assert (int(result.pair_counts().sel(object=one, object_bis=two)) == 0) == found
     assert (result.summary()["apart"] == 4).all()
     assert (
-        "4 of 10 pairs of objects are never seen together: their entries are identified only "
+        "4 of 10 pairs of objects are never seen together:\n  their entries are identified only "
         "through other objects"
     ) in repr(result)
     assert "prior alone" not in repr(result)
@@ -139,7 +139,7 @@ def test_pairs_that_no_chain_of_kernels_ties_come_from_the_prior():
     assert "8 of 10 pairs" in repr(result)
     assert "through other objects, those of 7 by the prior alone" in repr(result)
     result = fit(stack_kernels(kernels[:1, :2, :2], visible=[[1, 0]]))
-    assert "1 of 1 pair of objects is never seen together: their entries come" in repr(result)
+    assert "1 of 1 pair of objects is never seen together:\n  their entries come" in repr(result)
     assert repr(result).endswith("come from the prior alone")
 
 
