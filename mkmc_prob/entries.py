@@ -93,7 +93,9 @@ class Entries:
         try:
             return places[label]
         except (KeyError, TypeError) as error:  # unhashable, for one
-            raise LabelError(f"{of}: there is no {kind} {label!r}. Leave it out.") from error
+            raise LabelError(
+                f"{of}: there is no {kind} {label!r}. Mend its name, or leave it out."
+            ) from error
 
     def _of_kernel(self, k: int, i: int, j: int, what: str) -> int:
         source, start = self.em.sources[k], self._starts[k]
@@ -103,7 +105,7 @@ class Entries:
             pair = tuple(self.em.objects[[i, j]].tolist())
             raise KernelError(
                 f"{what}: kernel {source.name!r} shows the entry {pair!r}: it is a constant. "
-                "Leave it out."
+                "Read it off the stack, and leave it out."
             )
         if shown.any():
             v, h = (i, j) if source.visible[i] else (j, i)

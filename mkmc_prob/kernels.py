@@ -26,7 +26,15 @@ from .checks import (
     visible_row,
 )
 from .errors import KernelError, LabelError, warn
-from .labels import Labels, as_labels, name_some, positions, union, warn_of_lookalikes
+from .labels import (
+    Labels,
+    as_labels,
+    lookalike,
+    name_some,
+    positions,
+    union,
+    warn_of_lookalikes,
+)
 
 DIMS = ("kernel", "object", "object_bis")
 #: Kernels whose mean diagonals differ by more than this factor are warned about.
@@ -356,9 +364,12 @@ def _align(parts: Iterable[LabelledMatrix], order: Labels | None) -> xr.DataArra
     for part in parts:
         absent = part.objects[positions(part.objects, order) < 0]
         if len(absent):
+            one = absent.tolist()[0]
+            other = lookalike(one, order)
+            renamed = "" if other is None else f", or rename them, if {one!r} is {other!r}"
             raise LabelError(
                 f"objects: {name_some(absent)} of kernel {part.name!r} are not among them. Add "
-                "them, or drop them from the kernel."
+                f"them, or drop them from the kernel{renamed}."
             )
     if not len(order):
         raise KernelError("kernels: there are no objects; at least one is needed.")

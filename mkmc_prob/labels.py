@@ -104,6 +104,14 @@ def warn_of_lookalikes(groups: Iterable[Labels], what: str) -> None:
         )
 
 
+def lookalike(label: Hashable, within: Labels) -> str | None:
+    """Return the one `within` that is spelled otherwise and seems to mean the same, if any."""
+    if not isinstance(label, str) or within.dtype.kind != "U":
+        return None
+    gist = _gist(label)
+    return next((other for other in within.tolist() if _gist(other) == gist), None)
+
+
 def _gist(label: str) -> str:
     """Return `label` without case, blanks, separators and the leading zeros of its numbers."""
     spaced = SEPARATORS.sub(" ", label.casefold()).strip()

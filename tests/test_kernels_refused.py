@@ -394,6 +394,14 @@ def test_labels_that_one_kernel_tells_apart_are_not():
     stack_kernels(over(["a1", "a01", "A-1"], ["a1", "z"], ["a01", "z"], ["A-1", "z"]))
 
 
+def test_an_object_that_is_not_among_those_named_may_be_spelled_otherwise():
+    kernels = over(["S-012", "S-3"], ["S012", "S-3"])
+    with refused(LabelError, "objects: 'S012' of kernel", "or rename them, if 'S012' is 'S-012'."):
+        stack_kernels(kernels, objects=["S-012", "S-3"])
+    with refused(LabelError, "or drop them from the kernel."):
+        stack_kernels(over(["a", "b"], ["z"]), objects=["a", "b"])
+
+
 def test_of_many_labels_that_look_alike_three_pairs_are_named():
     one, other = ([f"{sep}{i}" for i in range(9)] for sep in ("PT-0", "PT"))
     with pytest.warns(MKMCWarning, match="'PT-02' and 'PT2' and 6 more pairs differ"):
