@@ -91,7 +91,8 @@ def reduce_rank(stack: xr.DataArray, rank: DegreesOfFreedom) -> xr.DataArray:
     kept, which is nearest in the Frobenius norm (Eckart and Young 1936, *Psychometrika* 1, 211).
     What is left out makes the kernel smaller, by 10 to 35 % of its trace often: so are then the
     hidden entries on the diagonal that are drawn for it. From about a quarter on, intervals
-    are too low as well: divide the visible block by the share that was kept.
+    are too low as well: divide the visible block by the share that was kept,
+    for hidden entries one by one: whole stacks of such draws are not to be pooled.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and work that Ctrl-C does not break off."""
+"""Files that are read whole, and appear whole or not at all; work that Ctrl-C does not break off."""
 
 import os
 import signal

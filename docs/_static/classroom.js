@@ -196,8 +196,8 @@
     const path = models.map(([, x, y]) => [x, y]), em = colour("em");
     map.line(path, em);
     path.forEach((point) => map.dot(point, 2.5, em, em));
-    map.dot(path[0], 6, colour("paper"), colour("em"));
-    map.dot(path[step], 6, colour("em"), colour("ink"));
+    map.dot(path[0], 6, colour("paper"), em);
+    map.dot(path[step], 6, em, colour("ink"));
     map.text("M_ab →", reach, 0, "right");
     map.text("↑ " + (scene === scenes.shared ? "M_bb" : "M_aa = M_bb"), -reach, top);
     for (let x = -reach + 2; x < reach - 2; x += 2) map.text(`${x}`.replace("-", "−"), x, 0, "center");

@@ -49,9 +49,9 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
     -------
     str
         The comparison of the methods on the model matrix at `ratio`, the means of all scores by
-        ratio, the strengths and evaluations of the EM map that it took, and the settings that the
-        study has. Where methods cannot be compared, because there
-        is only one, one repetition, or no such ratio, it says so instead.
+        ratio, the strengths and evaluations of the EM map that the fits took, and the settings that
+        the study has. Where methods cannot be compared, because there is only one, one repetition,
+        or no such ratio, it says so instead.
 
     Raises
     ------
