@@ -1,4 +1,4 @@
-"""Files that are read whole, and appear whole or not at all; work that Ctrl-C does not break off."""
+"""Files that are read whole, and appear whole or not at all; work that Ctrl-C cannot break off."""
 
 import os
 import signal
