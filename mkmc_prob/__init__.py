@@ -6,10 +6,8 @@ same computation step by step.
 """
 
 from . import datasets, diagnostics, experiments, io, plots
-from .baselines import mean_impute, zero_impute
-from .conditional import ConditionalGaussian
-from .effective import effective_degrees_of_freedom, reduce_rank
-from .em import EM
+from .em.em import EM
+from .em.statistics import ExpectedStatistics
 from .errors import (
     ConvergenceWarning,
     IdentifiabilityWarning,
@@ -20,26 +18,28 @@ from .errors import (
     MKMCWarning,
     MonotonicityError,
 )
-from .expected import ExpectedStatistics
-from .fit import fit
-from .gibbs import GibbsSampler
-from .imputation import sample_completed
-from .information import missing_information
-from .kernels import stack_kernels, visible_objects
-from .maxima import Maxima, explore_maxima
-from .metrics import correlation_matrix_distance, kl_divergence, relative_error
-from .missingness import remove_objects
-from .model import GaussianModel
-from .pooling import pool_estimates
-from .posterior import continue_posterior, load_posterior, sample_posterior, save_posterior
-from .posterior_tree import posterior_entry, posterior_models
-from .preprocessing import center, describe, normalize, repair_spectrum
-from .prior import WishartPrior
-from .result import MKMCResult, load_result
-from .selection import select_strength
-from .strengths import StrengthSelection
-
-__version__ = "0.1.0"
+from .evaluation.baselines import mean_impute, zero_impute
+from .evaluation.missingness import remove_objects
+from .evaluation.scores import correlation_matrix_distance, kl_divergence, relative_error
+from .fitting.fit import fit
+from .fitting.information import missing_information
+from .fitting.maxima import Maxima, explore_maxima
+from .fitting.result import MKMCResult, load_result
+from .fitting.selection import select_strength
+from .fitting.strengths import StrengthSelection
+from .model.conditional import ConditionalGaussian
+from .model.gaussian import GaussianModel
+from .model.prior import WishartPrior
+from .posterior.gibbs import GibbsSampler
+from .posterior.imputation import sample_completed
+from .posterior.pooling import pool_estimates
+from .posterior.sampling import continue_posterior, load_posterior, sample_posterior, save_posterior
+from .posterior.tree import posterior_entry, posterior_models
+from .stacks.definite import repair_spectrum
+from .stacks.effective import effective_degrees_of_freedom, reduce_rank
+from .stacks.preprocessing import center, describe, normalize
+from .stacks.stack import stack_kernels, visible_objects
+from .utils.version import __version__ as __version__
 
 __all__ = [
     "EM",

@@ -8,7 +8,7 @@ import scipy.linalg
 from hypothesis import strategies as st
 
 from mkmc_prob import MKMCWarning, stack_kernels, visible_objects
-from mkmc_prob.preprocessing import check_definite
+from mkmc_prob.stacks.definite import check_definite
 
 EPS = 2.0**-52
 FLOAT32_EPS = 2.0**-23

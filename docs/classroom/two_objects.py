@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from mkmc_prob import EM, GaussianModel, WishartPrior, stack_kernels
-from mkmc_prob.acceleration import METHODS
-from mkmc_prob.steps import Position
+from mkmc_prob.em.methods import METHODS
+from mkmc_prob.em.steps import Position
 
 both = np.array([[2.0, 1.0], [1.0, 2.0]])  # kernel 1 sees a and b
 only_a = 4.0  # kernel 2 sees a

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist, squareform
 
-from ..checks import generator, real_number, whole_number
 from ..errors import MKMCError
-from ..kernels import stack_kernels
-from ..linalg import Matrix
+from ..kernels.features import linear_kernel
+from ..kernels.graphs import laplacian_kernel
+from ..linalg.symmetric import Matrix
+from ..stacks.stack import stack_kernels
+from ..utils.arguments import generator, real_number, whole_number
 
 #: How far apart the classes are in the first source and in the last, in standard deviations of
 #: the source's own noise.
@@ -173,25 +174,13 @@ def _rbf(features: Matrix) -> Matrix:
     return np.asarray(np.exp(squareform(exponents)))
 
 
-def _linear(features: Matrix) -> Matrix:
-    return features @ features.T
-
-
 def _graph(features: Matrix) -> Matrix:
-    size = len(features)
-    nearest = np.asarray(cKDTree(features).query(features, k=min(NEIGHBOURS + 1, size))[1])
-    spread = np.zeros((size, size))  # I + REACH * L
-    for neighbours in nearest[:, 1:].T:  # the nearest is the object itself
-        spread[np.arange(size), neighbours] = spread[neighbours, np.arange(size)] = -REACH
-    np.fill_diagonal(spread, 1.0 - spread.sum(axis=0))
-    # Centering takes the constants out: small already, they take no digits with them.
-    spread += REACH
-    return np.asarray(np.linalg.inv(spread), dtype=np.float64)
+    return laplacian_kernel(features, n_neighbors=NEIGHBOURS, reach=REACH)
 
 
 #: The kinds of kernel, in their turn.
 KINDS: tuple[tuple[str, Callable[[Matrix], Matrix]], ...] = (
     ("rbf", _rbf),
-    ("linear", _linear),
+    ("linear", linear_kernel),
     ("graph", _graph),
 )

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist, squareform
 
-from ..checks import generator
 from ..errors import LabelError, MKMCError
-from ..kernels import stack_kernels
-from ..labels import as_labels
+from ..kernels.features import linear_kernel, rbf_kernel
+from ..stacks.labels import as_labels
+from ..stacks.stack import stack_kernels
+from ..utils.arguments import generator
 
 #: The six sources, in alphabetical order: profile correlations, Fourier coefficients,
 #: Karhunen-Loeve coefficients, morphological features, pixel averages, Zernike moments.
@@ -133,7 +133,7 @@ def load_multiple_features(
     for name in chosen:
         x = multiple_features(name).to_numpy()
         x = ((x - x.mean(axis=0)) / x.std(axis=0))[rows]  # no feature is constant
-        similarities[name] = _rbf(x) if kernel == "rbf" else x @ x.T / x.shape[1]
+        similarities[name] = rbf_kernel(x) if kernel == "rbf" else linear_kernel(x) / x.shape[1]
     objects = _objects()[rows]
     classes = xr.DataArray(
         rows // DIGITS_PER_CLASS,
@@ -204,9 +204,3 @@ def _choose(n_per_class: int, seed: int | np.random.Generator | None) -> NDArray
         )
     starts = DIGITS_PER_CLASS * np.arange(CLASSES)
     return (starts[:, None] + within).ravel()
-
-
-def _rbf(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    distances = pdist(x)  # of the pairs i < j; squareform puts an exact 0 on the diagonal
-    width = np.median(distances)
-    return np.asarray(np.exp(-0.5 * np.square(squareform(distances / width))))

@@ -2,12 +2,7 @@
 
 from .classification import roc_area
 from .comparisons import compare_methods, comparison_table, study_summary
-from .figures import (
-    plot_distance_by_ratio,
-    plot_roc_by_matrix,
-    plot_roc_by_ratio,
-    save_figures,
-)
+from .figures import plot_distance_by_ratio, plot_roc_by_matrix, plot_roc_by_ratio, save_figures
 from .methods import METHODS, mkmc, mkmc_chosen
 from .report import study_report, write_study
 from .study import run_study

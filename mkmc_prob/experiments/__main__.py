@@ -15,10 +15,10 @@ from typing import Any, get_args
 
 from ..datasets import FusionProblem, load_multiple_features, make_fusion_problem
 from ..errors import MKMCError, MKMCWarning
-from ..missingness import remove_objects
-from ..preprocessing import Method
-from ..removal import PROTOCOLS
-from ..selection import STRENGTHS
+from ..evaluation.missingness import remove_objects
+from ..evaluation.protocols import PROTOCOLS
+from ..fitting.selection import STRENGTHS
+from ..stacks.definite import Method
 from .methods import METHODS, PAPER_STRENGTH, mkmc_chosen
 from .report import write_study
 from .study import RATIOS, run_study

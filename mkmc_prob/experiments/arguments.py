@@ -13,10 +13,11 @@ import xarray as xr
 from numpy.typing import NDArray
 from pandas.api.types import is_scalar
 
-from ..checks import as_array, positive_number, real_number, whole_number
 from ..errors import KernelError, LabelError, MKMCError
-from ..kernels import check_complete
-from ..labels import as_labels, name_some
+from ..stacks.labels import as_labels, name_some
+from ..stacks.matrix import as_array
+from ..stacks.stack import check_complete
+from ..utils.arguments import positive_number, real_number, whole_number
 from .scores import SAME_RATIO
 
 #: The paper's numbers of training objects, and from how many objects on they are the default.

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from ..errors import KernelError, LabelError, MKMCError, MKMCWarning
-from ..kernels import check_labels, check_stack, visible_objects
-from ..labels import name_some
-from ..metrics import correlation_matrix_distance, relative_error
-from ..missingness import remove_objects
+from ..evaluation.missingness import remove_objects
+from ..evaluation.scores import correlation_matrix_distance, relative_error
+from ..stacks.labels import name_some
+from ..stacks.stack import check_labels, check_stack, visible_objects
 from .classification import FOLDS, draw_order, need_sklearn, roc_area
 from .methods import Method, read_completion
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import MKMCError
-from ..linalg import Matrix
+from ..linalg.symmetric import Matrix
 
 #: Of the cross-validation that chooses C.
 FOLDS = 5

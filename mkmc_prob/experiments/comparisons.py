@@ -12,8 +12,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..checks import real_number
 from ..errors import MKMCError
+from ..utils.arguments import real_number
 from .scores import SCORES, check_pairs, mean_and_sd, n_objects, place, score_of
 
 #: The tests; the last that a table has is the one it adjusts.

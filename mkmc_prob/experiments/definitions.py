@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from ..errors import MKMCError
-from ..missingness import remove_objects
+from ..evaluation.missingness import remove_objects
 
 #: Values whose `repr` says all.
 _CONSTANTS = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented))

@@ -14,8 +14,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import LabelError, MKMCError
-from ..labels import name_some
 from ..plots.axes import axes_or_new, check_axes
+from ..stacks.labels import name_some
 from .folder import folder_path, make_folder
 from .looks import (
     check_bars,

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MKMCError
-from ..files import replace_file
-from ..labels import name_some
+from ..stacks.labels import name_some
+from ..utils.files import replace_file
 from .cells import Cell, Outcome
 
 #: The layout of the files that `Folder` writes.

@@ -12,10 +12,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..checks import real_number
 from ..errors import MKMCError
-from ..labels import name_some
 from ..plots.axes import COLOURS, MARKERS, STYLES, legend, name_ticks
+from ..stacks.labels import name_some
+from ..utils.arguments import real_number
 from .scores import mean_and_sd
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does

@@ -13,14 +13,14 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..baselines import mean_impute, zero_impute
 from ..errors import KernelError, LabelError, MKMCError
-from ..fit import fit
-from ..kernels import check_stack, visible_objects
-from ..labels import as_labels, name_some, positions
-from ..linalg import Matrix
-from ..result import MKMCResult
-from ..selection import STRENGTHS, select_strength
+from ..evaluation.baselines import mean_impute, zero_impute
+from ..fitting.fit import fit
+from ..fitting.result import MKMCResult
+from ..fitting.selection import STRENGTHS, select_strength
+from ..linalg.symmetric import Matrix
+from ..stacks.labels import as_labels, name_some, positions
+from ..stacks.stack import check_stack, visible_objects
 from .definitions import definition
 
 #: lambda in the paper's study.

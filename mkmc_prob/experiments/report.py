@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 import xarray as xr
 
-from ..checks import real_number
 from ..errors import MKMCError
-from ..files import replace_file
+from ..utils.arguments import real_number
+from ..utils.files import replace_file
 from .comparisons import comparison_table, study_summary
 from .figures import FIGURES, save_some
 from .folder import folder_path, make_folder

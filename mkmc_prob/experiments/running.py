@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from ..checks import need_joblib
 from ..errors import MKMCError
+from ..utils.processes import need_joblib
 from .cells import Cell, Outcome, Study
 from .classification import EXTRA
 from .methods import Method

@@ -11,9 +11,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..checks import real_number
 from ..errors import LabelError, MKMCError
-from ..labels import name_some
+from ..stacks.labels import name_some
+from ..utils.arguments import real_number
 
 #: The scores of a study and their dimensions; a distance has one value a kernel.
 SCORES = {

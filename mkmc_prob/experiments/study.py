@@ -19,10 +19,11 @@ import xarray as xr
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from ..checks import need_joblib, positive_number, whole_number
 from ..errors import ConvergenceWarning, MKMCError, warn
-from ..fit import tolerance
-from ..kernels import warn_of_scales
+from ..stacks.stack import warn_of_scales
+from ..utils.arguments import positive_number, tolerance, whole_number
+from ..utils.processes import need_joblib
+from ..utils.version import __version__
 from .arguments import (
     MODEL,
     class_codes,
@@ -190,7 +191,7 @@ def run_study(
     need_sklearn()
     kernels = complete_kernels(kernels)
     names = kernels["kernel"].values
-    tol, max_iter = tolerance(tol), whole_number(max_iter, "max_iter", least=1)
+    tol, max_iter = tolerance(tol, "tol"), whole_number(max_iter, "max_iter", least=1)
     strength = positive_number(strength, "strength")
     found = named_methods(methods, strength=strength, tol=tol, max_iter=max_iter)
     if missingness is not None and not callable(missingness):
@@ -254,8 +255,6 @@ def _settings(
 
     Functions that cannot be compared with another run's are refused where that is asked for.
     """
-    from .. import __version__
-
     try:
         missingness = missingness_definition(study.missingness)
     except MKMCError:

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import LabelError
-from ..labels import name_some
+from ..stacks.labels import name_some
 from .cells import Cell
 from .folder import Folder
 from .scores import SCORES, score_of

@@ -17,12 +17,13 @@ import xarray as xr
 
 from ..datasets import FusionProblem
 from ..errors import IndefiniteKernelError, KernelError, LabelError, MKMCError, warn
-from ..files import a_path
-from ..io import read_kernel
-from ..io_arrays import decoding
-from ..kernels import stack_kernels, visible_objects
-from ..labels import as_labels, name_some
-from ..preprocessing import Method, center, check_definite, normalize, repair_spectrum
+from ..io.arrays import decoding
+from ..io.text import read_kernel
+from ..stacks.definite import Method, check_definite, repair_spectrum
+from ..stacks.labels import as_labels, name_some
+from ..stacks.preprocessing import center, normalize
+from ..stacks.stack import stack_kernels, visible_objects
+from ..utils.files import a_path
 
 #: The kernels, in the order of the original download: BLAST, Smith-Waterman, Pfam, hydropathy FFT
 #: (the four from sequences), linear interactions, diffusion (from interactions), expression.

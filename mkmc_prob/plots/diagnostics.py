@@ -3,14 +3,16 @@
 Enters: a result or a selection. Leaves: the Matplotlib axes drawn on.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
-from ..checks import real_number
-from ..diagnostics import as_result, disagreement, kernel_agreement
+from ..diagnostics.agreement import disagreement, kernel_agreement
+from ..diagnostics.fitted import FitResult, as_result
 from ..errors import LabelError, MKMCError
+from ..utils.arguments import real_number
 from .axes import (
     COLOURS,
     MARKERS,
@@ -25,9 +27,6 @@ from .axes import (
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.axes import Axes
 
-    from ..result import MKMCResult
-    from ..strengths import StrengthSelection
-
 #: The colours of `plot_disagreement` end at a factor of 4 (two standard deviations) to 64 (eight):
 #: less is no disagreement, and one object beyond does not make the others pale.
 LEAST_FACTOR, LARGEST_FACTOR = 4.0, 64.0
@@ -35,7 +34,27 @@ LEAST_FACTOR, LARGEST_FACTOR = 4.0, 64.0
 SHOWN_ERRORS = 10.0
 
 
-def plot_disagreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
+class Selection(Protocol):
+    """The attributes of `StrengthSelection` that are drawn; see there for what each one is."""
+
+    @property
+    def scores(self) -> xr.Dataset:
+        """The held-out scores."""
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The scores by strength."""
+
+    @property
+    def best(self) -> float:
+        """The strength with the highest score."""
+
+    @property
+    def one_standard_error(self) -> float:
+        """The strength chosen by the one-standard-error rule."""
+
+
+def plot_disagreement(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     """Draw how much each kernel disagrees with the model about each object; missing hatched.
 
     The expected squared residual of the object given the kernel's others over its conditional
@@ -96,7 +115,7 @@ def plot_disagreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axe
     return ax
 
 
-def plot_agreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
+def plot_agreement(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     """Draw the kernels by scale and direction against the model: those unlike the others stand out.
 
     Across: tr(M_vv^-1 Q_vv) / n_k, 1 where the scales agree. Up: the correlation with M_vv. The
@@ -149,7 +168,7 @@ def plot_agreement(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
-def plot_strength(selection: "StrengthSelection", *, ax: "Axes | None" = None) -> "Axes":
+def plot_strength(selection: Selection, *, ax: "Axes | None" = None) -> "Axes":
     """Draw the held-out score by strength with its standard errors; mark the two choices.
 
     The view ends ten standard errors below the best score, or at the third best where that is
@@ -209,7 +228,7 @@ def plot_strength(selection: "StrengthSelection", *, ax: "Axes | None" = None) -
 
 
 def plot_calibration(
-    selection: "StrengthSelection", *, strength: float | None = None, ax: "Axes | None" = None
+    selection: Selection, *, strength: float | None = None, ax: "Axes | None" = None
 ) -> "Axes":
     """Draw the squared residuals of held-out objects, kernel by kernel, against their expectation.
 
@@ -257,16 +276,15 @@ def plot_calibration(
     return ax
 
 
-def as_selection(given: Any) -> "StrengthSelection":
+def as_selection(given: Any) -> Selection:
     """Return `given` if it is what `select_strength` returns; raise MKMCError otherwise."""
-    from ..strengths import StrengthSelection
-
-    if not isinstance(given, StrengthSelection):
+    if not all(hasattr(given, name) for name in ("scores", "table", "best")):
         raise MKMCError(
             f"selection: {type(given).__name__} found; pass the StrengthSelection that "
             "select_strength(stack) returns."
         )
-    return given
+    selection: Selection = given
+    return selection
 
 
 def _lowest_shown(table: pd.DataFrame) -> float:

@@ -5,22 +5,19 @@ Leaves: draws and values of each entry, and what it is called.
 """
 
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..checks import real_number
-from ..diagnostics import as_result
+from ..diagnostics.fitted import FitResult, as_result
 from ..errors import KernelError, LabelError, MKMCError
-from ..kernels import check_labels, check_stack
-from ..labels import name_some, positions
-from ..posterior_run import Run
-from ..posterior_tree import draws_of
-
-if TYPE_CHECKING:
-    from ..result import MKMCResult
+from ..posterior.run import Run
+from ..posterior.tree import draws_of
+from ..stacks.labels import name_some, positions
+from ..stacks.stack import check_labels, check_stack
+from ..utils.arguments import real_number
 
 
 class Entry(NamedTuple):
@@ -187,7 +184,7 @@ def _check_labels(run: Run, stack: xr.DataArray, what: str) -> None:
             )
 
 
-def _is_mode(run: Run, result: "MKMCResult") -> bool:
+def _is_mode(run: Run, result: FitResult) -> bool:
     """Return whether a fit is of the posterior's data, prior and degrees of freedom."""
     stack, em = run.stack, run.entries.em
     names, objects = stack["kernel"].values, stack["object"].values

@@ -10,10 +10,11 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..diagnostics import as_result, never_seen_together, pair_counts
+from ..diagnostics.fitted import FitResult, as_result
 from ..errors import LabelError, MKMCError
-from ..kernels import check_labels, visible_objects
-from ..labels import Labels, as_labels, name_some
+from ..stacks.labels import Labels, as_labels, name_some
+from ..stacks.pairs import never_seen_together, pair_counts
+from ..stacks.stack import check_labels, visible_objects
 from .axes import (
     COLOURS,
     STYLES,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
-    from ..result import MKMCResult
 
 #: Pairs that no kernel sees together: a grey that the colour map does not have.
 MISSING = "0.75"
@@ -227,7 +227,7 @@ def plot_pair_counts(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes"
     return ax
 
 
-def plot_spectra(result: "MKMCResult", *, ax: "Axes | None" = None) -> "Axes":
+def plot_spectra(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     """Draw the eigenvalues of the completed kernels and of the model, largest first, log scale.
 
     Parameters

@@ -11,9 +11,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..diagnostics import as_result
+from ..diagnostics.fitted import FitResult, as_result
 from ..errors import KernelError, LabelError
-from ..posterior_run import run_of
+from ..posterior.run import run_of
 from .axes import COLOURS, check_axes, legend, name_ticks
 from .drawn import drawn_entries, names_of, points_of, probability_of
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..result import MKMCResult
 
 #: How many entries are drawn where nobody names any: rows of intervals, panels of histograms.
 ROWS, PANELS = 20, 6
@@ -57,7 +56,7 @@ def plot_intervals(
     *,
     kernel: Hashable | None = None,
     probability: float = 0.9,
-    estimate: "MKMCResult | None" = None,
+    estimate: FitResult | None = None,
     truth: xr.DataArray | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
@@ -173,7 +172,7 @@ def plot_intervals(
 
 def plot_estimate_on_posterior(
     posterior: xr.DataTree,
-    result: "MKMCResult",
+    result: FitResult,
     *,
     entries: Iterable[tuple[Any, ...]] | None = None,
     kernel: Hashable | None = None,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ..checks import whole_number
-from ..diagnostics import empirical_rate
+from ..diagnostics.monotone import empirical_rate
 from ..errors import MKMCError
-from ..labels import name_some
+from ..stacks.labels import name_some
+from ..utils.arguments import whole_number
 from .axes import COLOURS, STYLES, axes_or_new, legend, name_ticks, plain_log
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ..monotone import as_trace
+from ..diagnostics.monotone import as_trace
 from .axes import axes_or_new
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does

@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import LabelError, MKMCError
-from ..posterior_run import run_of
+from ..posterior.run import run_of
 from .axes import check_axes, extend, wrapped
 from .kernels import chosen_labels
 

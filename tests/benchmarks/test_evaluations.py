@@ -11,11 +11,11 @@ import warnings
 
 import numpy as np
 import pytest
-from test_reference import digits_kernels
+from problems import digits_kernels
 from threadpoolctl import threadpool_limits
 
 from mkmc_prob import fit, stack_kernels
-from mkmc_prob.acceleration import METHODS
+from mkmc_prob.em.methods import METHODS
 from mkmc_prob.errors import MKMCWarning
 
 NEAR = 0.005

@@ -11,9 +11,9 @@ import numpy as np
 import xarray as xr
 
 from mkmc_prob import EM, WishartPrior, remove_objects, visible_objects
-from mkmc_prob.acceleration import METHODS
-from mkmc_prob.ascent import Climb
 from mkmc_prob.datasets import make_fusion_problem
+from mkmc_prob.em.ascent import Climb
+from mkmc_prob.em.methods import METHODS
 
 
 def incomplete(size: int, ratio: float) -> xr.DataArray:

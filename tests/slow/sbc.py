@@ -12,7 +12,7 @@ from scipy import stats
 from strategies import random_covariance
 
 from mkmc_prob import EM, WishartPrior, stack_kernels
-from mkmc_prob.gibbs import GibbsSampler
+from mkmc_prob.posterior.gibbs import GibbsSampler
 
 REPLICATIONS = 400
 DRAWS = 99

@@ -1,0 +1,53 @@
+"""What diagnostics, plots and imputation read of a fit: its attributes, not its class."""
+
+from typing import Any, Protocol
+
+import xarray as xr
+
+from ..errors import KernelError
+from ..model.gaussian import GaussianModel
+from ..model.prior import WishartPrior
+
+
+class FitResult(Protocol):
+    """The attributes of `MKMCResult` that other code reads; see there for what each one is."""
+
+    @property
+    def observed(self) -> xr.DataArray:
+        """The incomplete stack."""
+
+    @property
+    def completed(self) -> xr.DataArray:
+        """The completed stack."""
+
+    @property
+    def model(self) -> GaussianModel:
+        """The model matrix."""
+
+    @property
+    def trace(self) -> xr.Dataset:
+        """The trace of the ascent."""
+
+    @property
+    def prior(self) -> WishartPrior:
+        """The prior of the model matrix."""
+
+    @property
+    def degrees_of_freedom(self) -> xr.DataArray:
+        """The degrees of freedom per kernel."""
+
+
+def is_result(given: Any) -> bool:
+    """Return whether `given` has the attributes of a fit."""
+    needed = ("observed", "completed", "model", "trace", "prior", "degrees_of_freedom")
+    return all(hasattr(given, name) for name in needed)
+
+
+def as_result(given: Any) -> FitResult:
+    """Return `given` if it has the attributes of a fit; raise KernelError otherwise."""
+    if not is_result(given):
+        raise KernelError(
+            f"result: {type(given).__name__} found; pass the MKMCResult that fit(stack) returns."
+        )
+    fit: FitResult = given
+    return fit

@@ -1,0 +1,1 @@
+"""The EM algorithm: statistics, steps, stopping rules, the ascent and its trace."""

@@ -1,0 +1,179 @@
+"""The ascent: steps until the gain still to come is small, each one checked to have risen.
+
+Enters: an `EM`, a starting model and a method of going on. Leaves: the last model, the completed
+kernels whose M-step it is, and the record of the likelihood. The loop knows nothing of groups or
+files; `fit` is the door to it.
+"""
+
+import math
+import time
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from ..errors import ConvergenceWarning, MonotonicityError, warn
+from ..model.gaussian import GaussianModel
+from .steps import EMSteps, Method, Position
+
+
+class Record(NamedTuple):
+    """What the trace keeps of one model matrix."""
+
+    log_likelihood: NDArray[np.float64]
+    log_prior: float
+    penalized_log_likelihood: float
+    rounding_bound: float
+    gain_to_come: float
+    evaluations: int
+    seconds: float
+    log_determinant: float
+    update_trace: float
+    by_em: bool
+    step_length: float
+    gradient_norm: float
+
+
+def check_rise(iteration: int, before: Record, after: Record) -> None:
+    """Raise MonotonicityError where the likelihood fell by more than the rounding bounds allow."""
+    fall = before.penalized_log_likelihood - after.penalized_log_likelihood
+    allowed = before.rounding_bound + after.rounding_bound
+    if not fall <= allowed:
+        raise MonotonicityError(
+            f"the penalized log-likelihood fell by {fall:.6g} nats in iteration {iteration} (from "
+            f"{before.penalized_log_likelihood:.10g} to {after.penalized_log_likelihood:.10g}), "
+            f"where rounding explains at most {allowed:.3g}. No step may do that: the model is too "
+            "ill-conditioned for double precision (raise the strength, or normalize(stack) kernels "
+            "whose scale is far from the prior's), or this is a bug."
+        )
+
+
+class Climb:
+    """One ascent of an `EM` from a starting model by some method, and its record.
+
+    Whatever the method, it ends with an EM step: `completed` is its E-step, `model` its M-step.
+
+    Attributes
+    ----------
+    records : list of Record
+        One per model matrix, the start included.
+    completed : DataArray
+        The completed kernels, once `complete` was called.
+    converged, interrupted : bool
+    """
+
+    def __init__(self, method: Method, start: GaussianModel, *, tol: float) -> None:
+        self.em = method.em
+        self.method = method
+        self.tol = tol
+        self.records: list[Record] = []
+        self.converged = False
+        self.interrupted = False
+        self._began = time.perf_counter()
+        self._levels: list[float] = []
+        self._position = Position(self.em, start)
+        self._completed: tuple[int, xr.DataArray] | None = None
+
+    @property
+    def model(self) -> GaussianModel:
+        """The last model."""
+        return self._position.model
+
+    @property
+    def n_iter(self) -> int:
+        """How many steps were taken."""
+        return self._position.number
+
+    @property
+    def evaluations(self) -> int:
+        """How many E-steps were taken."""
+        return self._position.evaluations
+
+    @property
+    def completed(self) -> xr.DataArray:
+        """The completed kernels whose M-step the last model is."""
+        if self._completed is None:
+            raise RuntimeError("the ascent is not complete: call complete first")
+        return self._completed[1]
+
+    def run(self, *, max_iter: int, progress: bool) -> None:
+        """Take steps until the estimated gain to come is at most `tol` nats.
+
+        At most `max_iter` - 1, for `complete` takes one more; exactly as many with `tol` 0.
+        KeyboardInterrupt goes through; `complete` finishes whatever step was broken off.
+
+        Raises
+        ------
+        MonotonicityError
+            Where a step lowered the penalized log-likelihood by more than rounding.
+        """
+        total = None if self.tol else max_iter
+        with tqdm(total=total, disable=not progress, desc="fit", unit=" steps") as bar:
+            self._record()  # the start
+            while self.n_iter < max_iter - 1 and not self.converged:
+                self.advance()
+                last = self.records[-1]
+                known = np.isfinite(last.gain_to_come)
+                to_come = f", about {last.gain_to_come:.1e} nats to come" if known else ""
+                level = f"log-likelihood {last.penalized_log_likelihood:.4f}"
+                bar.set_postfix_str(level + to_come, refresh=False)
+                bar.update(self.n_iter - bar.n)
+
+    def advance(self) -> None:
+        """Take one step of the method and put it on record."""
+        self._record()
+        self.method.step(self._position)
+        self._record()
+
+    def complete(self) -> None:
+        """Take the last step, an EM step, and keep its completed kernels."""
+        if self._completed is None or self._completed[0] == self.n_iter:
+            self._record()
+            self._completed = self.n_iter, self.em.complete(self.model)
+            EMSteps(self.em).step(self._position)
+        self._record()
+
+    def _record(self) -> None:
+        """Put the model that was reached on record, and check that the likelihood rose."""
+        position = self._position
+        if len(self.records) > position.number:
+            return
+        statistics = position.statistics
+        level = position.level
+        self._levels[position.number :] = [level]
+        record = Record(
+            statistics.log_likelihood,
+            self.em.prior.log_density(position.model),
+            level,
+            self.em.rounding_bound(statistics),
+            self.method.gain_to_come(self._levels),
+            position.evaluations,
+            time.perf_counter() - self._began,
+            position.model.log_determinant,
+            self.em.update_trace(statistics),
+            position.by_em,
+            position.length,
+            position.gradient_norm,
+        )
+        if self.records:
+            check_rise(position.number, self.records[-1], record)
+        self.records.append(record)
+        # Once converged, the final EM step changes nothing of that.
+        self.converged = self.converged or 0 < self.tol >= record.gain_to_come
+
+    def warn_if_unfinished(self) -> None:
+        """Warn where the ascent was interrupted, or ended before its stopping rule was met."""
+        to_come = self.records[-1].gain_to_come
+        rest = "an unknown gain was" if to_come == math.inf else f"about {to_come:.3g} nats were"
+        if self.interrupted:
+            message = f"interrupted after {self.n_iter} iterations; {rest} still to come."
+        elif self.tol and not self.converged:
+            message = (
+                f"not converged in {self.n_iter} iterations: {rest} still to come, more than "
+                f"tol={self.tol:g}. {self.method.remedy}"
+            )
+        else:
+            return
+        warn(message, ConvergenceWarning)

@@ -1,0 +1,7 @@
+"""The methods of ascent by name."""
+
+from .geodesic import Geodesic
+from .squarem import Squarem
+from .steps import EMSteps
+
+METHODS: dict[str, type[EMSteps]] = {"em": EMSteps, "geodesic": Geodesic, "squarem": Squarem}

@@ -1,0 +1,1 @@
+"""How completion is evaluated: artificial missingness, baselines and scores."""

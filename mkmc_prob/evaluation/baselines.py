@@ -1,0 +1,107 @@
+"""The paper's two baselines: fill the missing entries of each kernel by itself.
+
+Enters: a labelled stack. Leaves: the same stack without NaN. Nothing here lets one kernel learn
+from another; that is what `fit` is for.
+"""
+
+import numpy as np
+import xarray as xr
+
+from ..errors import KernelError
+from ..stacks.stack import check_stack, visible_objects
+
+
+def zero_impute(stack: xr.DataArray) -> xr.DataArray:
+    """Return `stack` with 0 in place of every missing entry.
+
+    A missing object becomes the zero vector of the kernel's feature space. Algorithm 1 of the
+    paper starts from these matrices.
+
+    Parameters
+    ----------
+    stack
+        From `stack_kernels`: dims ``("kernel", "object", "object_bis")``, NaN where an object is
+        missing.
+
+    Returns
+    -------
+    xarray.DataArray
+        The completed stack, each kernel exactly symmetric and positive semidefinite if its visible
+        block is. A kernel that sees no object becomes zero.
+
+    Raises
+    ------
+    KernelError, LabelError
+        Where the stack is not one, see `check_stack`.
+
+    Examples
+    --------
+    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import zero_impute
+    >>> stack = stack_kernels([[[4.0, 2.0, 0.0], [2.0, 6.0, 0.0], [0.0, 0.0, 0.0]]],
+    ...                       visible=[[1, 1, 0]])
+    >>> zero_impute(stack).values
+    array([[[4., 2., 0.],
+            [2., 6., 0.],
+            [0., 0., 0.]]])
+    """
+    completed = check_stack(stack).fillna(0.0)
+    completed.attrs = {"long_name": "kernel matrices, missing entries 0"}
+    return completed
+
+
+def mean_impute(stack: xr.DataArray) -> xr.DataArray:
+    """Return `stack` with each missing object at the mean of the kernel's visible objects.
+
+    The mean is taken in the feature space of the kernel (the paper's appendix on mean imputation).
+    With v the n visible objects of a kernel and h the hidden ones, and for every i in h::
+
+        Q_ji = (1/n) sum_k Q_jk          (j in v)
+        Q_ii' = (1/n^2) sum_jk Q_jk      (i, i' in h)
+
+    Parameters
+    ----------
+    stack
+        From `stack_kernels`: dims ``("kernel", "object", "object_bis")``, NaN where an object is
+        missing.
+
+    Returns
+    -------
+    xarray.DataArray
+        The completed stack, each kernel exactly symmetric and positive semidefinite (to rounding)
+        if its visible block is.
+
+    Raises
+    ------
+    KernelError
+        Where a kernel sees no object, so that there is no mean; where the stack is not one, see
+        `check_stack`.
+    LabelError
+        As `check_stack` does.
+
+    Examples
+    --------
+    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import mean_impute
+    >>> stack = stack_kernels([[[4.0, 2.0, 0.0], [2.0, 6.0, 0.0], [0.0, 0.0, 0.0]]],
+    ...                       visible=[[1, 1, 0]])
+    >>> mean_impute(stack).values
+    array([[[4. , 2. , 3. ],
+            [2. , 6. , 4. ],
+            [3. , 4. , 3.5]]])
+    """
+    completed = check_stack(stack)  # a copy
+    completed.attrs = {"long_name": "kernel matrices, missing objects at the mean"}
+    seen = visible_objects(completed).values
+    names = completed["kernel"].values.tolist()
+    for name, matrix, v in zip(names, completed.values, seen, strict=True):
+        if not v.any():
+            raise KernelError(
+                f"kernel {name!r}: it sees no object, so there is no mean to impute. Leave "
+                "the kernel out of the stack, or use zero_impute."
+            )
+        rows = matrix[np.ix_(v, v)].mean(axis=1)
+        matrix[np.ix_(v, ~v)] = rows[:, None]
+        matrix[np.ix_(~v, v)] = rows
+        matrix[np.ix_(~v, ~v)] = rows.mean()
+    return completed

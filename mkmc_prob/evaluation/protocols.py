@@ -1,0 +1,142 @@
+"""In which order visible rows are removed, and how many of them: the protocols of missingness.
+
+Enters: the visible pairs of kernel and object, as positions, a share and a generator. Leaves: which
+pairs go. A protocol is one random order of the pairs, of which the first ones go: whatever the
+protocol, more missing contains less missing.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..errors import MKMCError
+
+Indices: TypeAlias = NDArray[np.int64]
+
+
+class Pairs(NamedTuple):
+    """The visible pairs of kernel and object. Those of one unit are removed together."""
+
+    kernels: Indices
+    objects: Indices
+    #: Numbered from 0 without gaps.
+    units: Indices
+    #: The odds of each pair in ``"classes"``.
+    odds: NDArray[np.float64]
+
+    @property
+    def n_units(self) -> int:
+        """How many units there are."""
+        return len(np.unique(self.units))
+
+
+class RemovalProtocol(NamedTuple):
+    """In which order the units go, and what the ratio is a share of."""
+
+    order: Callable[[Pairs, np.random.Generator], Indices]
+    #: Each kernel loses the ratio of its own pairs.
+    each_kernel: bool = False
+    #: Each object loses one pair and no more.
+    once: bool = False
+    #: The options without which it cannot be.
+    needs: tuple[str, ...] = ()
+
+
+def rows_to_remove(
+    pairs: Pairs,
+    share: float,
+    rng: np.random.Generator,
+    *,
+    protocol: str,
+    of: str,
+    keep_one: bool,
+) -> Indices:
+    """Return the positions among `pairs` of those that go, see `remove_objects`."""
+    chosen = PROTOCOLS[protocol]
+    order = chosen.order(pairs, rng)
+    if keep_one:
+        order = _last_of_each_object_last(order, pairs)
+    if chosen.once:  # a pair is its own unit here
+        order = order[np.sort(np.unique(pairs.objects[order], return_index=True)[1])]
+    parts = _parts(order, pairs, each_kernel=chosen.each_kernel)
+    return np.concatenate([_first(part, pairs, rows, share, of) for part, rows in parts])
+
+
+def _at_random(pairs: Pairs, rng: np.random.Generator) -> Indices:
+    return rng.permutation(pairs.n_units)
+
+
+def _in_rounds(pairs: Pairs, rng: np.random.Generator) -> Indices:
+    """Shuffle the kernels of each object, then, round by round, the objects."""
+    order = rng.permutation(len(pairs.objects))
+    round_of = np.empty_like(order)
+    round_of[order] = _counted(pairs.objects[order])
+    return np.lexsort((rng.permutation(len(order)), round_of))
+
+
+def _by_odds(pairs: Pairs, rng: np.random.Generator) -> Indices:
+    """Draw without replacement: of clocks with these rates, each next one to ring is so drawn."""
+    return np.argsort(rng.exponential(size=len(pairs.odds)) / pairs.odds, kind="stable")
+
+
+#: The protocols by name.
+PROTOCOLS = {
+    "pairs": RemovalProtocol(_at_random),
+    "objects": RemovalProtocol(_in_rounds, once=True),
+    "rounds": RemovalProtocol(_in_rounds),
+    "kernels": RemovalProtocol(_at_random, each_kernel=True),
+    "blocks": RemovalProtocol(_at_random, needs=("batches",)),
+    "classes": RemovalProtocol(_by_odds, needs=("classes", "odds")),
+}
+
+
+def _last_of_each_object_last(order: Indices, pairs: Pairs) -> Indices:
+    """Move the unit with each object's last pair to the end, the order otherwise as it was."""
+    place = np.argsort(order)[pairs.units]
+    is_last = np.zeros(len(order), dtype=bool)
+    is_last[pd.Series(place).groupby(pairs.objects).max().to_numpy()] = True
+    return order[np.argsort(is_last, kind="stable")]
+
+
+def _parts(order: Indices, pairs: Pairs, *, each_kernel: bool) -> Iterator[tuple[Indices, Indices]]:
+    """Yield each part of the order that is cut by itself, and the rows it is of, by kernel."""
+    rows = np.bincount(pairs.kernels, minlength=1)
+    if not each_kernel:
+        yield order, rows
+        return
+    for k in range(len(rows)):  # a pair is its own unit here
+        yield order[pairs.kernels[order] == k], np.where(np.arange(len(rows)) == k, rows, 0)
+
+
+def _first(order: Indices, pairs: Pairs, rows: Indices, share: float, of: str) -> Indices:
+    """Return the pairs of the first units of `order`, as many as come nearest to the share."""
+    place = np.full(pairs.n_units, -1)
+    place[order] = np.arange(len(order))
+    places = place[pairs.units]
+    going = np.argsort(places, kind="stable")[np.count_nonzero(places < 0) :]
+    if of == "entries":
+        # Of r rows that are left the next takes r^2 - (r - 1)^2 entries with it.
+        left = rows[pairs.kernels[going]] - _counted(pairs.kernels[going])
+        size, whole = 2 * left - 1, int((rows**2).sum())
+    else:
+        size, whole = np.ones_like(going), len(going)
+    after = np.cumsum(np.bincount(places[going], weights=size, minlength=len(order)))
+    removed = np.concatenate([[0.0], after])  # by 0, 1, 2, ... units
+    if share * whole > removed[-1]:
+        raise MKMCError(
+            f"ratio: {share:g} of the entries is more than one row of each object has, which is "
+            f"{removed[-1] / whole:.3g} with this seed. Lower it, or pass protocol='rounds', "
+            "which goes on from there."
+        )
+    off = np.abs(removed - share * whole)
+    nearest = np.flatnonzero(off == off.min())  # two of them where the ratio is halfway
+    n_units = min(nearest.tolist(), key=lambda number: number % 2)
+    return going[places[going] < n_units]
+
+
+def _counted(labels: Indices) -> Indices:
+    """Return how often each label has occurred before."""
+    return np.asarray(pd.Series(labels).groupby(labels).cumcount(), dtype=np.int64)

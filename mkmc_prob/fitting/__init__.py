@@ -1,0 +1,1 @@
+"""Fits and what is built on them: results, selection, maxima, missing information."""

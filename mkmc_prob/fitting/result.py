@@ -1,0 +1,388 @@
+"""What a fit returns: completed kernels, the model matrix, the trace; tables, files and pictures.
+
+Enters: what `fit` found, or a file that `save` wrote. Leaves: a summary table, an `xarray.DataTree`
+in ArviZ's schema, netCDF, and (through `plots`) Matplotlib axes.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from .. import plots
+from ..diagnostics.agreement import agreement_with_model
+from ..errors import MKMCError
+from ..model.gaussian import GaussianModel
+from ..model.prior import WishartPrior
+from ..stacks.labels import with_labels
+from ..stacks.matrix import labelled
+from ..stacks.pairs import never_seen_together, pair_counts
+from ..stacks.pattern import tied_groups
+from ..stacks.stack import visible_objects
+from ..utils.files import a_path, replace_file
+from ..utils.netcdf import open_tree
+from ..utils.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: The version of the layout that `to_datatree` writes.
+LAYOUT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class MKMCResult:
+    """The result of `fit`.
+
+    Attributes
+    ----------
+    observed : DataArray
+        The stack as it was given, NaN where an object is missing.
+    completed : DataArray
+        The completed stack, without NaN: the E-step that gave `model`. Visible entries are those
+        of `observed`, bit for bit.
+    model : GaussianModel
+        The model matrix, ``model.covariance``: the M-step of `completed`.
+    trace : Dataset
+        Over ``iteration``, one entry per model matrix, the initial one first and `model` last:
+        ``penalized_log_likelihood``, ``log_likelihood`` (per kernel, nu_k times), ``log_prior``,
+        ``gain_to_come`` (estimated), ``rounding_bound``, ``evaluations``; all in nats but the
+        last.
+    prior : WishartPrior
+    degrees_of_freedom : DataArray
+    method : str
+    tol : float
+    converged : bool
+        Whether the estimated gain to come fell to `tol`.
+    interrupted : bool
+        Whether Ctrl-C ended the fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import fit, stack_kernels
+    >>> kernels = np.array([[[2.0, 1.0], [1.0, 2.0]], [[1.0, 0.2], [0.2, 1.0]]])
+    >>> result = fit(stack_kernels(kernels, visible=[[1, 1], [0, 1]]), strength=0.5, method="em")
+    >>> result.summary()[["visible", "missing"]]
+            visible  missing
+    kernel
+    Q1            2        0
+    Q2            1        1
+    >>> result.completed.isnull().any().item()
+    False
+    >>> bool((result.trace["penalized_log_likelihood"].diff("iteration") > 0).all())
+    True
+    """
+
+    observed: xr.DataArray
+    completed: xr.DataArray
+    model: GaussianModel
+    trace: xr.Dataset
+    prior: WishartPrior
+    degrees_of_freedom: xr.DataArray
+    method: str
+    tol: float
+    converged: bool
+    interrupted: bool
+
+    @property
+    def n_iter(self) -> int:
+        """How many steps were taken."""
+        return self.trace.sizes["iteration"] - 1
+
+    @property
+    def penalized_log_likelihood(self) -> float:
+        """L of `model`, in nats."""
+        return float(self.trace["penalized_log_likelihood"][-1])
+
+    def __repr__(self) -> str:
+        sizes = self.observed.sizes
+        first = float(self.trace["penalized_log_likelihood"][0])
+        to_come = float(self.trace["gain_to_come"][-1])
+        rest = f", about {to_come:.1g} to come" if np.isfinite(to_come) else ""
+        how = "interrupted" if self.interrupted else "converged" if self.converged else "ended"
+        return (
+            f"MKMCResult: {sizes['kernel']} kernels over {sizes['object']} objects, "
+            f"{self.prior!r}\n"
+            f"{how} after {self.n_iter} {self.method} iterations "
+            f"({int(self.trace['evaluations'][-1])} evaluations)\npenalized log-likelihood "
+            f"{first:.4f} -> {self.penalized_log_likelihood:.4f} nats{rest}{self._about_pairs()}"
+        )
+
+    def _about_pairs(self) -> str:
+        """Return a line about the pairs of objects that no kernel sees together, if there are."""
+        size = self.observed.sizes["object"]
+        total, never = size * (size - 1) // 2, self._count_of_pairs()
+        if not never:
+            return ""
+        tied = tied_groups(visible_objects(self.observed))
+        alone = total - sum(len(group) * (len(group) - 1) // 2 for group in tied)
+        how = "are identified only through other objects"
+        if alone:
+            how += f", those of {alone} by the prior alone"
+        if alone == never:
+            how = "come from the prior alone"
+        which = "pair of objects is" if never == 1 else "pairs of objects are"
+        return f"\n{never} of {total} {which} never seen together:\n  their entries {how}"
+
+    def _count_of_pairs(self) -> int:
+        """Return how many pairs of objects no kernel sees together."""
+        return int(np.triu(self.never_seen_together().values, 1).sum())
+
+    def pair_counts(self) -> xr.DataArray:
+        """Count in how many kernels each pair of objects is seen; see `diagnostics.pair_counts`."""
+        return pair_counts(self.observed)
+
+    def never_seen_together(self) -> xr.DataArray:
+        """Return which pairs no kernel sees together; see `diagnostics.never_seen_together`."""
+        return never_seen_together(self.observed)
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(repr(self).splitlines())
+        return f"<div>{lines}</div>{self.summary().to_html()}"
+
+    def identical(self, other: "MKMCResult") -> bool:
+        """Return whether `other` is the same result: every number, label and attribute.
+
+        But for the time it took.
+        """
+        one, two = self.to_datatree(), other.to_datatree()
+        for tree in (one, two):
+            tree["sample_stats"] = tree["sample_stats"].to_dataset().drop_vars("seconds")
+        return one.identical(two)
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row per kernel: what it shows, how likely that is, how well the model fits.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``visible`` and ``missing`` count objects; ``apart``, how many of the pairs filled
+            in no kernel sees together: identified only through other objects, and missing in every
+            kernel (`never_seen_together` says which); ``log_likelihood`` is
+            nu_k E_q[log N(v_k | 0, M_vv)] in nats; ``mahalanobis`` is the expected squared
+            Mahalanobis length per object, tr(M_vv^-1 Q_vv) / n_k: 1 where kernel and model agree,
+            more where the kernel is larger than the model allows or points elsewhere;
+            ``correlation`` is tr(Q_vv M_vv) / (||Q_vv|| ||M_vv||), 1 where they agree up to scale.
+            The last two are NaN for a kernel that shows nothing, ``correlation`` for a zero one.
+
+        Warns
+        -----
+        MKMCWarning
+            Where the model matrix of a kernel's objects is too near to singular for
+            ``mahalanobis``, which is then NaN: at strengths like 1e-50, say.
+        """
+        seen = visible_objects(self.observed).to_pandas()
+        table = pd.DataFrame({"visible": seen.sum(axis=1), "missing": (~seen).sum(axis=1)})
+        table["apart"] = self._count_of_pairs()
+        last = self.trace["log_likelihood"].isel(iteration=-1)
+        table["log_likelihood"] = last.sel(kernel=table.index.to_numpy()).values
+        return table.join(agreement_with_model(self))
+
+    def to_datatree(self, *, diagnostics: bool = False) -> xr.DataTree:
+        """Return everything as an `xarray.DataTree` in ArviZ's schema.
+
+        Groups: ``observed_data`` (the kernels as given), ``constant_data`` (visibility, which pairs
+        of objects are never seen together, degrees of freedom, the prior), ``sample_stats`` (the
+        trace) and, of this package's own, ``point_estimate`` (completed kernels, model matrix).
+        With `diagnostics` also ``object_predictive`` (`diagnostics.object_predictive`; these are no
+        log-likelihood terms), ``pair_counts`` and ``kernel_agreement``, by the functions of those
+        names.
+        """
+        constants: dict[str, Any] = {
+            "visible": visible_objects(self.observed),
+            "never_seen_together": self.never_seen_together(),
+            "degrees_of_freedom": self.degrees_of_freedom,
+            "strength": self.prior.strength,
+        }
+        if self.prior.scale is not None:
+            constants["scale"] = labelled(
+                self.prior.scale_matrix(self.observed["object"].values),
+                self.observed["object"].values,
+                "scale",
+            )
+        tree = xr.DataTree.from_dict(
+            {
+                "observed_data": xr.Dataset({"kernels": self.observed}),
+                "constant_data": xr.Dataset(constants),
+                "point_estimate": xr.Dataset(
+                    {"completed": self.completed, "model": self.model.covariance}
+                ),
+                "sample_stats": self.trace,
+            }
+        )
+        if diagnostics:
+            from .. import diagnostics as computed
+
+            predictive = computed.object_predictive(self).rename("log_density")
+            agreement = computed.kernel_agreement(self).to_xarray()
+            tree["object_predictive"] = xr.DataTree(predictive.to_dataset())
+            tree["pair_counts"] = xr.DataTree(computed.pair_counts(self.observed).to_dataset())
+            tree["kernel_agreement"] = xr.DataTree(agreement)
+        tree.attrs = {
+            "inference_library": "mkmc_prob",
+            "inference_library_version": __version__,
+            "mkmc_prob_layout": LAYOUT,
+            "method": self.method,
+            "tol": self.tol,
+            "converged": int(self.converged),
+            "interrupted": int(self.interrupted),
+        }
+        return tree
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result to a netCDF file (suffix .nc), without loss; `load_result` reads it.
+
+        An existing file is replaced when the new one is complete.
+
+        Raises
+        ------
+        MKMCError
+            Where the suffix is not ``.nc``.
+        """
+        if a_path(path).suffix.lower() != ".nc":
+            raise MKMCError(f"{path}: results are netCDF files, whose suffix is .nc. Add it.")
+        with replace_file(path) as draft:
+            try:
+                tree = self.to_datatree()
+                # NaN is a value here, not a mark in the file, and encodings lose digits.
+                plain = {
+                    group.path: {name: {"_FillValue": None} for name in group.variables}
+                    for group in tree.subtree
+                }
+                tree.to_netcdf(draft, engine="h5netcdf", encoding=plain)
+                if not load_result(draft).identical(self):
+                    raise ValueError("it would come back changed")
+            except OSError:
+                raise  # the disk, not the result
+            except Exception as error:
+                raise MKMCError(
+                    f"{path}: netCDF cannot hold this result ({error}). Make the attributes and "
+                    "further coordinates of the stack text or numbers, without the names that "
+                    "netCDF keeps for itself ('units', 'dtype', 'coordinates'), or drop them."
+                ) from error
+
+    def plot_trace(self, *, ax: "Axes | None" = None) -> "Axes":
+        """Draw the penalized log-likelihood by iteration; see `plots.plot_trace`."""
+        return plots.plot_trace(self.trace, ax=ax)
+
+    def plot_kernels(self, **options: Any) -> Any:
+        """Draw the kernels before and after completion; see `plots.plot_kernels`."""
+        return plots.plot_kernels(self.observed, self.completed, **options)
+
+    def plot_increments(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_increments`."""
+        return plots.plot_increments(self.trace, ax=ax)
+
+    def plot_rate(
+        self, information: xr.Dataset | None = None, *, ax: "Axes | None" = None, **options: Any
+    ) -> "Axes":
+        """Draw the rate of EM, beside that of the steps where they were EM's.
+
+        See `plots.plot_rate`. What it draws is computed by `missing_information` with `options`,
+        unless it is given.
+        """
+        from .information import missing_information
+
+        if information is None:
+            information = missing_information(self, **options)
+        trace = self.trace if self.method == "em" else None
+        return plots.plot_rate(information, trace=trace, ax=ax)
+
+    def plot_slowest(
+        self, information: xr.Dataset | None = None, *, ax: "Axes | None" = None, **options: Any
+    ) -> "Axes":
+        """Draw which objects take part in EM's slowest direction; see `plots.plot_slowest`.
+
+        What it draws is computed by `missing_information` with `options`, unless it is given.
+        """
+        from .information import missing_information
+
+        if information is None:
+            information = missing_information(self, **options)
+        return plots.plot_slowest(information, ax=ax)
+
+    def plot_gain_parts(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_gain_parts`."""
+        return plots.plot_gain_parts(self.trace, ax=ax)
+
+    def plot_pattern(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_pattern`."""
+        return plots.plot_pattern(self.observed, ax=ax)
+
+    def plot_pair_counts(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_pair_counts`."""
+        return plots.plot_pair_counts(self.observed, ax=ax)
+
+    def plot_spectra(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_spectra`."""
+        return plots.plot_spectra(self, ax=ax)
+
+    def plot_disagreement(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_disagreement`."""
+        return plots.plot_disagreement(self, ax=ax)
+
+    def plot_agreement(self, *, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_agreement`."""
+        return plots.plot_agreement(self, ax=ax)
+
+
+def load_result(path: str | os.PathLike[str]) -> MKMCResult:
+    """Read a result that `MKMCResult.save` wrote.
+
+    Raises
+    ------
+    MKMCError
+        Where the file is not such a result.
+    FileNotFoundError
+        Where there is no file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from mkmc_prob import fit, load_result, stack_kernels
+    >>> result = fit(stack_kernels(np.eye(2)[None]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result.save(f"{folder}/result.nc")
+    ...     again = load_result(f"{folder}/result.nc")
+    >>> again.identical(result)
+    True
+    """
+    tree = open_tree(path)
+    if tree.attrs.get("mkmc_prob_layout") != LAYOUT:
+        raise MKMCError(
+            f"{path}: not a result of this version of mkmc_prob (layout {LAYOUT}). Pass a file "
+            "that MKMCResult.save wrote; a stack is read by io.read_stack."
+        )
+    try:
+        return _from_datatree(tree)
+    except KeyError as error:
+        raise MKMCError(f"{path}: damaged: {error} is missing. Save the result again.") from error
+    except MKMCError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def _from_datatree(tree: xr.DataTree) -> MKMCResult:
+    """Return the result that `MKMCResult.to_datatree` made `tree` of."""
+    constants = with_labels(tree["constant_data"].to_dataset())
+    estimate = with_labels(tree["point_estimate"].to_dataset())
+    trace = with_labels(tree["sample_stats"].to_dataset())
+    scale = constants.get("scale")
+    for needed in ("penalized_log_likelihood", "log_likelihood", "gain_to_come"):
+        trace[needed]
+    return MKMCResult(
+        observed=with_labels(tree["observed_data"].to_dataset())["kernels"],
+        completed=estimate["completed"],
+        model=GaussianModel(estimate["model"]),
+        trace=trace,
+        prior=WishartPrior(float(constants["strength"]), scale),
+        degrees_of_freedom=constants["degrees_of_freedom"],
+        method=str(tree.attrs["method"]),
+        tol=float(tree.attrs["tol"]),
+        converged=bool(tree.attrs["converged"]),
+        interrupted=bool(tree.attrs["interrupted"]),
+    )

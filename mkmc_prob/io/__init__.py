@@ -1,0 +1,6 @@
+"""Kernel matrices and stacks from files and into files."""
+
+from .stacks import read_stack, write_stack
+from .text import read_kernel
+
+__all__ = ["read_kernel", "read_stack", "write_stack"]

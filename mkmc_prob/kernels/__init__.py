@@ -1,0 +1,1 @@
+"""Kernel matrices computed from features, graphs and distances."""

@@ -1,0 +1,17 @@
+"""Kernels of feature vectors."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import pdist, squareform
+
+
+def rbf_kernel(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return exp(-||x - y||^2 / (2 s^2)) for all pairs of rows, s their median distance."""
+    distances = pdist(features)  # of the pairs i < j; squareform puts an exact 0 on the diagonal
+    width = np.median(distances)
+    return np.asarray(np.exp(-0.5 * np.square(squareform(distances / width))))
+
+
+def linear_kernel(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return X X', the inner products of all pairs of rows."""
+    return features @ features.T

@@ -1,0 +1,83 @@
+"""Positive definite matrices: factor them, and say by name where that cannot be done.
+
+Enters: exactly symmetric float64 arrays. Leaves: Cholesky factors, log determinants, inverses and
+solves made from the factors. Plain arrays and LAPACK only; labels serve messages.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
+
+from ..errors import IndefiniteKernelError
+from .symmetric import Matrix, mirror
+
+
+def cholesky(
+    matrix: Matrix,
+    what: str,
+    labels: NDArray[Any] | None = None,
+    remedy: str = "",
+    *,
+    overwrite: bool = False,
+    clean: bool = True,
+) -> Matrix:
+    """Return the lower triangular L with L L' = `matrix`, in its place if it may be overwritten.
+
+    Only the lower triangle of L holds anything good where it need not be `clean`.
+
+    Raises
+    ------
+    IndefiniteKernelError
+        Where `matrix` is not positive definite to working precision; names the object at which
+        the factorisation stopped.
+    """
+    if not matrix.size:
+        return np.zeros_like(matrix)
+    variances = np.diagonal(matrix).copy()
+    # A symmetric matrix is its own transpose; the transpose is in LAPACK's order without a copy.
+    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=int(clean), overwrite_a=int(overwrite))
+    if not info and not factor[-1, -1] > 0.0:  # OpenBLAS lets NaN through, and it gets this far
+        info = 1 + int(np.argmax(~(np.diagonal(factor) > 0.0)))
+    if info:
+        row: Any = info - 1
+        at = row if labels is None else labels.tolist()[row]
+        raise IndefiniteKernelError(
+            f"{what}: not positive definite to working precision: its Cholesky factorisation "
+            f"stops at object {at!r}, whose conditional variance given the objects before it is "
+            f"zero or negative to rounding (its variance is {variances[row]:.3g}). {remedy}"
+        )
+    return factor  # type: ignore[no-any-return]
+
+
+def log_determinant(factor: Matrix) -> float:
+    """Return log det(L L') of a Cholesky factor L."""
+    return 2.0 * float(np.log(np.diagonal(factor)).sum())
+
+
+def inverse(factor: Matrix, *, overwrite: bool = False) -> Matrix:
+    """Return (L L')^-1 of a Cholesky factor L, exactly symmetric."""
+    if not factor.size:
+        return np.zeros_like(factor)
+    lower, _ = lapack.dpotri(factor, lower=1, overwrite_c=int(overwrite))
+    return mirror(lower).T  # LAPACK's order is NumPy's after transposing, which changes nothing
+
+
+def solve(factor: Matrix, right: Matrix) -> Matrix:
+    """Return (L L')^-1 `right` of a Cholesky factor L."""
+    if not right.size:
+        return np.zeros_like(right)
+    solution, _ = lapack.dpotrs(factor, right, lower=1)
+    return solution  # type: ignore[no-any-return]
+
+
+def half_solve(
+    factor: Matrix, right: Matrix, *, transposed: bool = False, overwrite: bool = False
+) -> Matrix:
+    """Return L^-1 `right`, or L'^-1 `right` where `transposed`, of a Cholesky factor L."""
+    if not right.size:
+        return np.zeros_like(right)
+    return blas.dtrsm(
+        1.0, factor, right, lower=1, trans_a=int(transposed), overwrite_b=int(overwrite)
+    )

@@ -1,0 +1,1 @@
+"""The statistical model: the prior, the Gaussian, its conditional distributions."""

@@ -1,0 +1,299 @@
+"""The conditional distribution of what a kernel hides given what it shows: the E-step's heart.
+
+Enters: the model matrix M or its precision P = M^-1, and which objects are visible. Leaves: the
+regression and the covariance of the hidden objects given the visible, and the expected second
+moments that they give (the paper's E-step, Algorithm 1, lines 8 and 9). There are two forms of the
+same equations, one cheap where little is hidden, one where much is.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
+
+from ..errors import KernelError
+from ..linalg.blocks import Workspace, inner_of_block, strips
+from ..linalg.cholesky import cholesky, half_solve, inverse, log_determinant
+from ..linalg.products import inner, product, symmetric_product
+from ..linalg.symmetric import Matrix, mirror, symmetrize
+from ..stacks.labels import Labels
+from ..stacks.matrix import as_array
+from ..utils.arguments import generator
+
+LOG_2_PI = float(np.log(2.0 * np.pi))
+
+
+TOO_SINGULAR = (
+    "The model matrix is too near to singular: raise the strength, or normalize(stack) kernels "
+    "whose scales are far from the prior's."
+)
+
+
+def gaussian_entropy(size: int, log_det: float) -> float:
+    """Return the entropy of a Gaussian in nats, (1/2) (m log 2 pi e + log det C)."""
+    return 0.5 * (size * (LOG_2_PI + 1.0) + log_det)
+
+
+def precision_form_cost(n: int, m: int) -> float:
+    """Return the operations of an E-step in `PrecisionForm`, beside the precision of M."""
+    return m**3 + 3.0 * n * m**2 + 2.0 * n**2 * m
+
+
+def covariance_form_cost(n: int, m: int) -> float:
+    """Return the operations of an E-step in `CovarianceForm`, twice: they are half as fast.
+
+    It works with thin triangular factors and on blocks as large as what is hidden.
+    """
+    return 2.0 * (4 * n**3 / 3 + 4.0 * n**2 * m + n * m**2)
+
+
+class Strip(NamedTuple):
+    """Some rows of E[h x']: of Q_hv whole, of Q_hh what lies left of the strip's end."""
+
+    rows: slice
+    cross: Matrix
+    hidden: Matrix
+
+
+class ConditionalGaussian:
+    """The hidden objects h given the visible objects v, under N(0, M).
+
+    h | v ~ N(A' v, C) with the regression A = M_vv^-1 M_vh and the conditional covariance
+    C = M_hh - M_hv A, the Schur complement of M_vv. Made by `GaussianModel.condition`, as a
+    `CovarianceForm` or a `PrecisionForm`.
+    Equations :eq:`eq-regression` and :eq:`eq-conditional` of the derivation.
+
+    Attributes
+    ----------
+    regression : ndarray, shape (n, m)
+        A; column j holds the coefficients of hidden object j on the n visible ones.
+    covariance : ndarray, shape (m, m)
+        C, exactly symmetric.
+    log_determinant : float
+        log det C.
+    visible, hidden : ndarray of labels, shapes (n,) and (m,)
+        The objects that the rows and columns belong to.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import GaussianModel
+    >>> given = GaussianModel(np.array([[2.0, 1.0], [1.0, 2.0]])).condition([True, False])
+    >>> given.regression
+    array([[0.5]])
+    >>> given.covariance
+    array([[1.5]])
+    """
+
+    log_determinant: float
+
+    def __init__(self, visible: NDArray[np.bool_], objects: Labels, space: Workspace | None):
+        self._v, self._h = np.flatnonzero(visible), np.flatnonzero(~visible)
+        self.visible, self.hidden = objects[self._v], objects[self._h]
+        self._space = Workspace() if space is None else space
+
+    def __repr__(self) -> str:
+        regression = pd.DataFrame(self.regression, index=self.visible, columns=self.hidden)
+        covariance = pd.DataFrame(self.covariance, index=self.hidden, columns=self.hidden)
+        return (
+            f"{type(self).__name__} of {len(self.hidden)} hidden given {len(self.visible)} visible "
+            f"objects\nregression\n{regression}\ncovariance\n{covariance}"
+        )
+
+    @property
+    def regression(self) -> Matrix:
+        """A = M_vv^-1 M_vh."""
+        raise NotImplementedError
+
+    @property
+    def covariance(self) -> Matrix:
+        """C = M_hh - M_hv A."""
+        raise NotImplementedError
+
+    @property
+    def entropy(self) -> float:
+        """The entropy of h given v in nats, (1/2) (m log 2 pi e + log det C)."""
+        return gaussian_entropy(len(self.hidden), self.log_determinant)
+
+    def strips(self, visible_moment: Matrix) -> Iterator[Strip]:
+        """Yield Q_hv = A' Q_vv and Q_hh = C + A' Q_vv A, strip by strip.
+
+        A strip is good until the next. So little of a completed kernel is held at a time, and of
+        the symmetric Q_hh little more than half is computed.
+        """
+        raise NotImplementedError
+
+    def trace(self, strip: Strip, precision: Matrix) -> float:
+        """Return a strip's share of 2 tr P_hv Q_vh + tr P_hh Q_hh, P the precision."""
+        rows, cross, hidden = strip
+        own, start = self._h[rows], rows.start
+        total = self._trace_across(rows, cross, precision)
+        total += inner_of_block(precision, own, self._h[:start], hidden[:, :start])
+        return 2.0 * total + inner_of_block(precision, own, own, hidden[:, start:])
+
+    def _trace_across(self, rows: slice, cross: Matrix, precision: Matrix) -> float:
+        return inner_of_block(precision, self._h[rows], self._v, cross)
+
+    def expected_second_moments(self, visible_moment: Matrix) -> tuple[Matrix, Matrix]:
+        """Return Q_vh = Q_vv A and Q_hh = C + A' Q_vv A, given E[v v'] = Q_vv.
+
+        Equations :eq:`eq-e-step-vh` and :eq:`eq-e-step-hh` of the derivation.
+
+        Parameters
+        ----------
+        visible_moment
+            Q_vv, shape (n, n), symmetric.
+
+        Returns
+        -------
+        tuple of ndarray
+            E[v h'], shape (n, m), and E[h h'], shape (m, m), exactly symmetric.
+        """
+        n = len(self.visible)
+        if np.shape(visible_moment) != (n, n):
+            raise KernelError(
+                f"visible_moment: shape {np.shape(visible_moment)} found, ({n}, {n}) expected: one "
+                "row and column a visible object."
+            )
+        m = len(self.hidden)
+        cross, hidden = np.empty((n, m)), np.empty((m, m))
+        for strip in self.strips(np.ascontiguousarray(visible_moment, dtype=np.float64)):
+            cross[:, strip.rows] = strip.cross.T
+            hidden[strip.rows, : strip.rows.stop] = strip.hidden
+        return cross, mirror(hidden)
+
+    def sample(self, visible_values: Matrix, *, seed: int | np.random.Generator) -> xr.DataArray:
+        """Draw h given each row of `visible_values`, shape (draws, n); returns (draw, object)."""
+        rng = generator(seed)
+        values = np.atleast_2d(as_array(visible_values, "visible_values"))
+        if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+            raise KernelError("visible_values: not all are finite real numbers. Give such.")
+        if values.ndim != 2 or values.shape[1] != len(self.visible):
+            raise KernelError(
+                f"visible_values: shape {values.shape} found; one column for each of the "
+                f"{len(self.visible)} visible objects is needed."
+            )
+        factor = cholesky(self.covariance, "conditional covariance", self.hidden, TOO_SINGULAR)
+        noise = rng.standard_normal((len(values), len(self.hidden)))
+        return xr.DataArray(
+            values @ self.regression + noise @ factor.T,
+            dims=("draw", "object"),
+            coords={"object": self.hidden},
+            name="hidden",
+        )
+
+
+class PrecisionForm(ConditionalGaussian):
+    """h given v from P = M^-1: one Cholesky of P_hh, m^3/3 operations.
+
+    C = P_hh^-1 and A = -P_vh C. Equation :eq:`eq-precision-form` of the derivation.
+    """
+
+    def __init__(
+        self,
+        precision: Matrix,
+        visible: NDArray[np.bool_],
+        objects: Labels,
+        space: Workspace | None = None,
+    ) -> None:
+        super().__init__(visible, objects, space)
+        v, h = self._v, self._h
+        space = self._space
+        block = space.block("factored", precision, h, h)
+        factor = cholesky(
+            block, "model precision", self.hidden, TOO_SINGULAR, overwrite=True, clean=False
+        )
+        self.log_determinant = -log_determinant(factor)
+        # C is wanted itself; a product with it takes half the time of two solves.
+        self._covariance = inverse(factor, overwrite=True)
+        self._across = space.block("across", precision, h, v)
+        out = space.array("regression", len(h), len(v))
+        self._regression = symmetric_product(self._covariance, self._across, out, -1.0).T
+
+    @property
+    def regression(self) -> Matrix:
+        """A = -P_vh C."""
+        return self._regression
+
+    @property
+    def covariance(self) -> Matrix:
+        """C = P_hh^-1."""
+        return self._covariance
+
+    def strips(self, visible_moment: Matrix) -> Iterator[Strip]:
+        """Yield A' Q_vv and C + (A' Q_vv) A."""
+        (n, m), space = self.regression.shape, self._space
+        for rows in strips(m):
+            count, end = rows.stop - rows.start, rows.stop
+            across = self.regression[:, rows].T
+            cross = product(across, visible_moment, space.array("cross", count, n))
+            hidden = product(cross, self.regression[:, :end], space.array("strip", count, end))
+            hidden += self.covariance[rows, :end]
+            yield Strip(rows, cross, hidden)
+
+    def _trace_across(self, rows: slice, cross: Matrix, precision: Matrix) -> float:
+        return inner(self._across[rows], cross)
+
+
+class CovarianceForm(ConditionalGaussian):
+    """h given v from M: one Cholesky of M_vv, n^3/3 operations.
+
+    With M_vv = L L' and W = L^-1 M_vh: A = L'^-1 W, C = M_hh - W' W and
+    log det C = log det M - log det M_vv; `log_det` is log det M.
+    Equation :eq:`eq-regression` of the derivation.
+    """
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        log_det: float,
+        visible: NDArray[np.bool_],
+        objects: Labels,
+        space: Workspace | None = None,
+    ) -> None:
+        super().__init__(visible, objects, space)
+        self._matrix = matrix
+        v, h = self._v, self._h
+        block = self._space.block("factored", matrix, v, v)
+        self._factor = cholesky(block, "model matrix", self.visible, TOO_SINGULAR, overwrite=True)
+        across = self._space.block("across", matrix, h, v).T
+        self._half = half_solve(self._factor, across, overwrite=True)
+        self.log_determinant = log_det - log_determinant(self._factor)
+
+    @cached_property
+    def regression(self) -> Matrix:
+        """A = L'^-1 W."""
+        return half_solve(self._factor, self._half, transposed=True)
+
+    @cached_property
+    def covariance(self) -> Matrix:
+        """C = M_hh - W' W."""
+        covariance = self._matrix[np.ix_(self._h, self._h)]
+        explained = product(self._half.T, self._half, np.empty_like(covariance))
+        return np.subtract(covariance, symmetrize(explained), out=covariance)
+
+    def strips(self, visible_moment: Matrix) -> Iterator[Strip]:
+        """Yield W' E L' and M_hh - W' (I - E) W, with E = L^-1 Q_vv L'^-1.
+
+        They are A' Q_vv and C + A' Q_vv A, with one product of m^2 n operations instead of two.
+        """
+        (n, m), space = self._half.shape, self._space
+        if n:
+            copy = space.array("whitened", n, n)
+            copy[...] = visible_moment
+            whitened, _ = lapack.dsygst(copy.T, self._factor, itype=1, lower=1, overwrite_a=1)
+        for rows in strips(m):
+            end = rows.stop
+            hidden = space.block("strip", self._matrix, self._h[rows], self._h[:end])
+            half = self._half[:, rows]
+            if n:
+                moved = blas.dsymm(1.0, whitened, half, lower=1)
+                rest = np.subtract(half, moved, order="F")
+                product(rest.T, self._half[:, :end], hidden, add=-1.0)
+                half = blas.dtrmm(1.0, self._factor, moved, lower=1, overwrite_b=1)
+            yield Strip(rows, half.T, hidden)

@@ -1,0 +1,1 @@
+"""The posterior distribution: Gibbs sampling, multiple imputation and pooling."""

@@ -1,0 +1,303 @@
+"""Gibbs sampling by data augmentation: the EM algorithm with draws where it takes expectations.
+
+Enters: an `EM` whose degrees of freedom make Wishart matrices of the kernels, and random numbers.
+Leaves: completed kernels drawn given the model (the E-step's twin), and a model drawn given
+completed kernels (the M-step's twin). Plain arrays; chains and labels are elsewhere.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas
+from threadpoolctl import threadpool_limits
+
+from ..em.em import EM
+from ..em.statistics import Source
+from ..errors import KernelError
+from ..linalg.blocks import Workspace, add_rows, inner_of_block
+from ..linalg.cholesky import cholesky, half_solve, log_determinant
+from ..linalg.products import inner, product
+from ..linalg.rounding import rounding_share
+from ..linalg.symmetric import Matrix, add_transpose, mirror
+from ..model.conditional import TOO_SINGULAR
+from ..model.gaussian import GaussianModel
+from .wishart import UnseenRows, bartlett, diagonal, inverse_wishart_factor
+
+
+class CompletedDraw(NamedTuple):
+    """Completed kernels drawn at a model, the twin of `ExpectedStatistics`.
+
+    Attributes
+    ----------
+    model : GaussianModel
+        M, given which they were drawn.
+    second_moment : ndarray, shape (l, l)
+        sum_k S(k) = sum_k nu_k Q(k), exactly symmetric.
+    hidden : ndarray
+        The hidden entries of every Q(k), each pair once: kernel by kernel Q_hv row by row, then the
+        lower triangle of Q_hh row by row.
+    log_likelihood : ndarray, shape (K,)
+        Per kernel nu_k E_q[log N(v_k | 0, M_vv)] at the model, in nats, as the E-step gives it.
+    """
+
+    model: GaussianModel
+    second_moment: Matrix
+    hidden: NDArray[np.float64]
+    log_likelihood: NDArray[np.float64]
+
+
+class _Augmented(NamedTuple):
+    """What one kernel needs: V with V V' = nu Q_vv, and the noise columns beside the rank."""
+
+    source: Source
+    root: Matrix
+    #: How many columns make the Wishart(nu - rank, C): m in a triangle, or nu - rank if fewer.
+    extra: int
+    #: The degrees of freedom of the triangle's diagonal, none where the columns are whole.
+    diagonal: NDArray[np.float64]
+    #: Where its cross part and the triangle of its hidden part stand among the hidden entries.
+    cross: slice
+    triangle: slice
+
+
+class GibbsSampler:
+    """The Gibbs sampler of the posterior of a model matrix M: EM's stochastic twin.
+
+    With S(k) = nu_k Q(k) ~ Wishart(nu_k, M) and the prior P = M^-1 ~ Wishart(lambda + l + 1,
+    (lambda T)^-1) both conditional distributions are known exactly:
+
+    ============= ==================================== ===========================================
+    step          EM                                   here
+    ============= ==================================== ===========================================
+    E, given M    S_vh = nu Q_vv A,                    S_vh = V Y', S_hh = Y Y' + Omega with
+                  S_hh = nu (C + A' Q_vv A)            Y = A' V + Xi, Omega ~ Wishart(nu - rho, C)
+    M, given S    M = (lambda T + S) / (lambda + N)    P ~ Wishart(lambda + l + 1 + N,
+                                                       (lambda T + S)^-1)
+    ============= ==================================== ===========================================
+
+    V V' = nu Q_vv with rho = rank(Q_vv) columns, Xi's columns are N(0, C), S = sum_k S(k). The
+    expectation of the first is EM's E-step, the mode of the second, as a density of P, its M-step.
+    Equations :eq:`eq-wishart` and :eq:`eq-posterior` of the derivation.
+
+    Parameters
+    ----------
+    em
+        The `EM` of the kernels, the prior and the degrees of freedom nu_k.
+
+    Attributes
+    ----------
+    ranks : ndarray of int, shape (K,)
+        The numerical rank of each Q_vv: how many eigenvalues are above n eps ||Q_vv||_F, with eps
+        the precision the kernel came in. (Below minus that, a kernel is indefinite.)
+    size : int
+        How many hidden entries there are.
+
+    Raises
+    ------
+    KernelError
+        Where nu_k is neither a whole number of at least the rank of Q_vv nor above l - 1: then
+        there is no Wishart distribution of such matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import EM, WishartPrior, stack_kernels
+    >>> from mkmc_prob.posterior.gibbs import GibbsSampler
+    >>> stack = stack_kernels(np.eye(3)[None], visible=[[1, 1, 0]])
+    >>> em = EM(stack, WishartPrior(2.0), degrees_of_freedom=20)
+    >>> sampler, rng = GibbsSampler(em), np.random.default_rng(0)
+    >>> drawn = sampler.draw_completed(em.initial_model(), rng)
+    >>> drawn.hidden.shape
+    (3,)
+    >>> model = sampler.draw_model(drawn.second_moment, rng)
+    >>> model.matrix.shape
+    (3, 3)
+    """
+
+    def __init__(self, em: EM) -> None:
+        if not isinstance(em, EM):
+            raise KernelError(f"em: {type(em).__name__} found; pass EM(stack, prior, degrees).")
+        self.em = em
+        stack = em.stack
+        size = len(em.objects)
+        scale = em.prior.scale_matrix(em.objects)
+        self._prior_moment = em.prior.strength * scale
+        self._degrees = em.prior.strength + size + 1 + em.total_degrees_of_freedom
+        seen = np.any([source.visible for source in em.sources], axis=0)
+        self._unseen = None if seen.all() else UnseenRows(em.prior, em.objects, seen)
+        self._space = Workspace()
+        # Half of what is visible: the hidden rows and the transpose make it whole.
+        self._half_shown = np.zeros((size, size))
+        self.size, self._parts = 0, []
+        ranks = []
+        for source, eps in zip(em.sources, stack["rounding"].values.tolist(), strict=True):
+            with threadpool_limits(1):  # the same factor whatever the number of threads outside
+                part = _augmented(source, eps, size, self.size)
+            self._half_shown[np.ix_(source.v, source.v)] += (
+                0.5 * source.degrees_of_freedom * source.moment
+            )
+            self.size = part.triangle.stop
+            self._parts.append(part)
+            ranks.append(part.root.shape[1])
+        self.ranks = np.array(ranks)
+
+    def __repr__(self) -> str:
+        return f"GibbsSampler({self.em!r}, {self.size} hidden entries)"
+
+    def draw_completed(self, model: GaussianModel, rng: np.random.Generator) -> CompletedDraw:
+        """Draw the completed kernels given `model`: the twin of `EM.e_step`.
+
+        With P = M^-1 and P_hh = L L' the conditional covariance is C = L'^-1 L^-1, and
+        A' V = -L'^-1 U with U = L^-1 P_hv V: so [Y, Omega^(1/2)] = L'^-1 [Z - U, B], Z standard
+        normal and B B' ~ Wishart(nu - rho, I) by Bartlett's decomposition. Neither A nor C is
+        formed, and the cost does not depend on nu. tr M_vv^-1 Q_vv = tr P_vv Q_vv - ||U||^2 / nu
+        comes along.
+        Equations :eq:`eq-draw-completed` and :eq:`eq-precision-trace` of the derivation.
+
+        Raises
+        ------
+        KernelError, LabelError
+            Where the model is none, or over other objects than the kernels.
+        IndefiniteKernelError
+            Where the model is too near to singular to condition on.
+        """
+        precision = self.em.own(model).precision
+        moment = self._half_shown.copy()
+        hidden = np.empty(self.size)
+        log_likelihood = np.empty(len(self._parts))
+        for k, part in enumerate(self._parts):
+            source = part.source
+            trace = inner_of_block(precision, source.v, source.v, source.moment)
+            log_det = model.log_determinant
+            if len(source.h):
+                log_det_hidden, explained = self._draw_hidden(part, precision, rng, moment, hidden)
+                log_det += log_det_hidden  # log det M_vv = log det M + log det P_hh
+                trace -= explained
+            log_likelihood[k] = source.log_likelihood(log_det, trace)
+        return CompletedDraw(model, add_transpose(moment), hidden, log_likelihood)
+
+    def _draw_hidden(
+        self,
+        part: _Augmented,
+        precision: Matrix,
+        rng: np.random.Generator,
+        moment: Matrix,
+        hidden: NDArray[np.float64],
+    ) -> tuple[float, float]:
+        """Draw one kernel's hidden part into `moment` and `hidden`.
+
+        Returns log det P_hh and tr P_hh A' Q_vv A.
+        """
+        source, space = part.source, self._space
+        v, h, nu = source.v, source.h, source.degrees_of_freedom
+        m, (n, rank) = len(h), part.root.shape
+        block = space.block("factored", precision, h, h)
+        what = f"kernel {source.name!r}, model precision"
+        labels = self.em.objects[h]
+        factor = cholesky(block, what, labels, TOO_SINGULAR, overwrite=True, clean=False)
+        # Transposes throughout: BLAS works on columns, and these are the rows of NumPy's arrays.
+        across = space.block("across", precision, v, h)
+        explained = product(part.root.T, across, space.array("explained", rank, m)).T
+        explained = half_solve(factor, explained, overwrite=True)
+        noise = space.array("noise", rank + part.extra, m)
+        rng.standard_normal(out=noise[:rank])
+        noise[:rank] -= explained.T
+        if len(part.diagonal):
+            bartlett(part.diagonal, rng, noise[rank:])
+        else:
+            rng.standard_normal(out=noise[rank:])
+        drawn = half_solve(factor, noise.T, transposed=True, overwrite=True)
+        cross = product(drawn[:, :rank], part.root.T, space.array("cross", m, n))
+        inside = mirror(blas.dsyrk(1.0, drawn, lower=1)) if drawn.size else np.zeros((m, m))
+        hidden[part.cross] = cross.reshape(-1)
+        hidden[part.triangle] = inside.T[np.tri(m, dtype=bool)]
+        hidden[part.cross.start : part.triangle.stop] /= nu
+        add_rows(moment, 1.0, h, source.order, cross, 0.5 * inside.T)
+        return log_determinant(factor), inner(explained.T, explained.T) / nu
+
+    def draw_model(self, second_moment: Matrix, rng: np.random.Generator) -> GaussianModel:
+        """Draw the model given completed kernels, S = `second_moment`: the twin of `EM.m_step`.
+
+        P ~ Wishart(lambda + l + 1 + N, (lambda T + S)^-1). With lambda T + S = L L' and U U'
+        ~ Wishart(., I), U upper triangular, F = L U'^-1 is lower triangular and M = F F': M comes
+        with its Cholesky factor, and nothing is inverted.
+        Equation :eq:`eq-draw-model` of the derivation.
+
+        Raises
+        ------
+        IndefiniteKernelError
+            Where lambda T + S is not positive definite to working precision.
+        """
+        return self._draw_model(second_moment, self._degrees, rng)
+
+    def _draw_model(
+        self, second_moment: Matrix, degrees: float, rng: np.random.Generator
+    ) -> GaussianModel:
+        what = "the sum of the prior's scale and the completed kernels"
+        if np.shape(second_moment) != self._prior_moment.shape:
+            raise KernelError(
+                f"second_moment: shape {np.shape(second_moment)} found, "
+                f"{self._prior_moment.shape} expected. Pass that of draw_completed."
+            )
+        total = second_moment + self._prior_moment
+        factor = cholesky(total, what, self.em.objects, TOO_SINGULAR, overwrite=True)
+        factor = inverse_wishart_factor(factor, degrees, rng)
+        return GaussianModel.of_factor(factor, self.em.objects)
+
+    def draw_unseen(self, model: GaussianModel, rng: np.random.Generator) -> GaussianModel:
+        """Draw the rows of the objects that no kernel shows anew, given those of the others.
+
+        The model itself where there are none; see `UnseenRows`, which says why.
+        """
+        if self._unseen is None:
+            return model
+        # By its factor, from which alone a chain goes on.
+        matrix = self._unseen.draw(model.matrix, rng)
+        factor = cholesky(matrix, "model matrix", self.em.objects, TOO_SINGULAR, overwrite=True)
+        return GaussianModel.of_factor(factor, self.em.objects)
+
+    def draw_start(self, rng: np.random.Generator) -> GaussianModel:
+        """Draw a start that is more dispersed than the posterior.
+
+        Hidden entries are zero but for the diagonal, where the object has the mean variance it has
+        in the kernels that show it (the prior's where none does) times a factor that is log-uniform
+        between 1/4 and 4; then a model is drawn given a quarter of these kernels' degrees of
+        freedom.
+        """
+        share = 0.25
+        degrees = self.em.degrees_of_freedom
+        seen = np.stack([source.visible for source in self.em.sources])
+        shown = 2.0 * np.diagonal(self._half_shown)
+        counted = degrees @ seen
+        prior = np.diagonal(self._prior_moment) / self.em.prior.strength
+        variance = np.where(counted > 0, shown / np.where(counted > 0, counted, 1.0), prior)
+        moment = 2.0 * share * self._half_shown
+        factors = 4.0 ** rng.uniform(-1.0, 1.0, size=seen.shape)
+        filled = share * (degrees[:, None] * ~seen * factors).sum(axis=0) * variance
+        diagonal(moment)[...] += filled
+        fewer = self._degrees - (1.0 - share) * self.em.total_degrees_of_freedom
+        return self._draw_model(moment, fewer, rng)
+
+
+def _augmented(source: Source, eps: float, size: int, start: int) -> _Augmented:
+    """Return what the draws of one kernel need; raise where its degrees of freedom make none."""
+    nu, n, m = source.degrees_of_freedom, len(source.v), len(source.h)
+    values, vectors = np.linalg.eigh(source.moment) if n else (np.empty(0), np.empty((0, 0)))
+    above = values > rounding_share(n, eps) * np.linalg.norm(source.moment) if n else values > 0
+    root = np.ascontiguousarray(vectors[:, above] * np.sqrt(nu * values[above]))
+    rank = root.shape[1]
+    whole = nu == np.round(nu) and nu >= rank
+    if not whole and not nu > size - 1:
+        raise KernelError(
+            f"degrees_of_freedom of kernel {source.name!r}: {nu:g} found, but the rank of its "
+            f"visible block is {rank}, and there are {size} objects. A Wishart matrix has a whole "
+            f"number of at least {rank}, the number of features, say, or any number above "
+            f"{size - 1}. reduce_rank makes blocks of a smaller rank."
+        )
+    rest = nu - rank
+    extra = m if rest > m - 1 else int(rest)
+    falling = rest - np.arange(m) if rest > m - 1 else np.empty(0)
+    cross = slice(start, start + n * m)
+    triangle = slice(cross.stop, cross.stop + m * (m + 1) // 2)
+    return _Augmented(source, root, extra, falling, cross, triangle)

@@ -1,0 +1,359 @@
+"""How sure is a completed entry? The posterior of the model matrix and of what kernels hide.
+
+Enters: an incomplete stack, a prior and degrees of freedom. Leaves: draws of both, as an
+`xarray.DataTree` in ArviZ's schema, which can be saved and continued. The sampler is in `gibbs`,
+its chains in `chains`, the entries they are made of in `entries`, the tree in `posterior_tree`.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..em.em import EM
+from ..errors import ConvergenceWarning, KernelError, MKMCError, warn
+from ..model.prior import DEFAULT_STRENGTH, WishartPrior, one_prior
+from ..stacks.degrees import DegreesOfFreedom, degrees_per_kernel
+from ..stacks.stack import check_stack, warn_of_scales
+from ..utils.arguments import generator, whole_number
+from ..utils.files import a_path, replace_file
+from ..utils.netcdf import open_tree
+from ..utils.processes import interrupts_held
+from .chains import Chain, Moments, Plan, run_chains, start_chain
+from .entries import Entries
+from .gibbs import GibbsSampler
+from .mixing import warn_of_chains, warn_of_entries
+from .run import Run, run_of
+from .tree import tree_of
+
+#: All entries are kept where their draws take no more bytes than this.
+ALL_BYTES = 2**27
+
+
+#: How many entries are kept in full where not all are and nobody names any.
+SPREAD = 200
+
+
+def sample_posterior(
+    stack: xr.DataArray,
+    *,
+    degrees_of_freedom: DegreesOfFreedom,
+    strength: float | None = None,
+    prior: WishartPrior | None = None,
+    draws: int = 1000,
+    tune: int = 500,
+    chains: int = 4,
+    seed: int | np.random.Generator,
+    keep: str | Iterable[tuple[Any, ...]] = "auto",
+    quantile_draws: int = 200,
+    workers: int = 1,
+    progress: bool = False,
+) -> xr.DataTree:
+    """Draw the model matrix and the hidden entries of all kernels from their posterior.
+
+    Equation :eq:`eq-posterior` of the derivation.
+
+    By Gibbs sampling with data augmentation, the stochastic twin of EM (`GibbsSampler` has both
+    updates side by side). There is nothing to tune; `tune` draws only let a chain forget its start.
+
+    Parameters
+    ----------
+    stack
+        The incomplete kernels, from `stack_kernels`. Not changed.
+    degrees_of_freedom
+        nu_k, how many independent features make kernel k: nu_k Q(k) ~ Wishart(nu_k, M). A whole
+        number of at least the rank of the visible block, or any number above l - 1; one for all
+        kernels, one per kernel, or labelled by kernel. It decides how wide the posterior is, so
+        there is no default. Features that depend on each other count for fewer than they are.
+    strength, prior
+        As in `fit`: lambda, or the prior itself; one of them is needed. `select_strength` chooses
+        it, for the same degrees of freedom: it is relative to their sum. The proper reading of the
+        prior is meant, M^-1 ~ Wishart(lambda + l + 1, (lambda T)^-1).
+    draws, tune
+        How many draws each chain keeps, at least 4, and how many it drops before.
+    chains
+        How many chains, each from a dispersed start of its own. R-hat needs two.
+    seed
+        A whole number or a generator. The draws depend on it alone, not on `workers`: every chain
+        has random numbers of its own (`SeedSequence.spawn`) and runs on one BLAS thread.
+    keep
+        Which entries to keep every draw of: "all", or a list of ``(object, object)`` for the
+        model's and ``(kernel, object, object)`` for a kernel's. "auto" keeps all where they take
+        at most 128 MiB, and else 200, evenly spread: then name those that ArviZ or
+        `posterior_entry` is to be asked for. Visible entries are constants and not among them.
+    quantile_draws
+        Where not all is kept: at most so many draws, over all chains and evenly spaced, are kept
+        of all entries. Quantiles are theirs: that at p is of probability p with a standard error of
+        sqrt(p (1 - p) / quantile_draws), were the draws independent: 1.5 % at 5 % with 200.
+    workers
+        How many processes run chains at a time (needs joblib).
+    progress
+        Whether to show a progress bar.
+
+    Returns
+    -------
+    xarray.DataTree
+        In ArviZ's schema: ``posterior`` (``model`` over ``model_entry``, ``hidden`` over
+        ``hidden_entry``), ``sample_stats`` (``lp``, the log-posterior of the precision without
+        its constant: the penalized log-likelihood of `fit`), ``observed_data``,
+        ``constant_data``; and of this package's own ``posterior_summary`` (mean, sd and quantiles
+        of every entry of the model and of the completed kernels, and what the data say of each),
+        ``start`` (the dispersed starts), ``state`` (for `continue_posterior`) and, where not all
+        is kept, ``thinned_posterior``.
+
+    Raises
+    ------
+    KernelError, LabelError, IndefiniteKernelError
+        Where the stack or an argument cannot be used.
+    MKMCError
+        Where `workers` is more than 1 and joblib is not installed.
+    KeyboardInterrupt
+        Where Ctrl-C strikes before there are 4 draws. Later it ends the run with a warning, and
+        what was drawn is returned; another one then ends the diagnostics.
+
+    Warns
+    -----
+    ConvergenceWarning
+        R-hat above 1.01 or an effective sample size below 400 (Vehtari et al. 2021, *Bayesian
+        Analysis* 16, 667) of the log-posterior or of entries that are kept in full (500 of the
+        model's and 500 of the kernels', evenly spread, where there are more); interrupted.
+    IdentifiabilityWarning
+        Entries that the prior alone determines, or that have no variance: quantiles describe them.
+    MKMCWarning
+        Kernels whose scales differ by more than a factor of 10.
+
+    Notes
+    -----
+    With C chains of D draws, E sampled entries (l (l + 1) / 2 of the model and n m + m (m + 1) / 2
+    of each kernel that shows n and hides m objects), F of them kept in full, R = `quantile_draws`
+    and K kernels, the result takes 8 bytes times
+
+        C D (F + 1) + E (R + 2 C) + (6 K + 5 + 3 C) l^2,
+
+    its second term only where not all is kept; the labels of the F entries and flags of (K + 1) l^2
+    entries, a byte or two each, come to it. Beyond that the sampler has about (3 K + 10) l^2,
+    and a chain that runs another E (R / C + 6). The first term is held three times while the
+    result is put together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import stack_kernels
+    >>> from mkmc_prob.posterior.sampling import sample_posterior
+    >>> features = np.random.default_rng(0).standard_normal((2, 3, 30))
+    >>> stack = stack_kernels(features @ features.transpose(0, 2, 1) / 30,
+    ...                       visible=[[1, 1, 0], [1, 1, 1]], objects=["a", "b", "c"])
+    >>> tree = sample_posterior(stack, degrees_of_freedom=30, strength=1.0, seed=1)
+    >>> tree["posterior"]["hidden"].sizes
+    Frozen({'chain': 4, 'draw': 1000, 'hidden_entry': 3})
+    >>> tree["posterior"]["hidden_entry"].values.tolist()
+    ['Q1, c, a', 'Q1, c, b', 'Q1, c, c']
+    >>> sd = tree["posterior_summary"]["completed_sd"].sel(kernel="Q1", object="a")
+    >>> bool(sd.sel(object_bis="b") == 0.0), bool(sd.sel(object_bis="c") > 0.1)
+    (True, True)
+    """
+    if strength is None and prior is None:
+        raise KernelError(
+            "strength: none found. It is relative to the degrees of freedom: choose it by "
+            "select_strength(stack, degrees_of_freedom=...), or pass a prior."
+        )
+    prior = one_prior(DEFAULT_STRENGTH if strength is None else strength, prior)
+    draws, tune = whole_number(draws, "draws", least=4), whole_number(tune, "tune", least=0)
+    chains = whole_number(chains, "chains", least=1)
+    most = whole_number(quantile_draws, "quantile_draws", least=chains)
+    workers = whole_number(workers, "workers", least=1)
+    seeds = _spawned(seed, chains)
+    stack = check_stack(stack)
+    objects = stack["object"].values
+    prior = prior.restricted(objects, objects)  # a scale without labels gets the stack's
+    nu = degrees_per_kernel(degrees_of_freedom, stack["kernel"].values.tolist())
+    sampler = GibbsSampler(EM.of(stack.copy(), prior, nu))
+    entries = Entries(sampler.em)
+    plan = _plan(entries, keep, draws, chains, most)
+    warn_of_scales(stack)
+    warn_of_entries(entries)
+    standing = [start_chain(sampler, np.random.Generator(np.random.PCG64(s))) for s in seeds]
+    size = entries.size if plan.every else 0
+    run = Run(
+        stack=stack,
+        sampler=sampler,
+        entries=entries,
+        plan=plan,
+        most=most,
+        starts=np.stack([state.factor for state in standing]),
+        chains=[Chain(state, Moments.none(size)) for state in standing],
+    )
+    return _finished(run, tune=tune, draws=draws, workers=workers, progress=progress)
+
+
+def continue_posterior(
+    tree: xr.DataTree, *, draws: int, workers: int = 1, progress: bool = False
+) -> xr.DataTree:
+    """Return the posterior with more draws, the ones that a longer run would have had.
+
+    Parameters
+    ----------
+    tree
+        What `sample_posterior` returned, or `load_posterior` read.
+    draws
+        How many draws to add to each chain.
+    workers, progress
+        As in `sample_posterior`.
+
+    Raises
+    ------
+    MKMCError
+        Where the tree is not such a one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import stack_kernels
+    >>> from mkmc_prob.posterior.sampling import continue_posterior, sample_posterior
+    >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
+    >>> options = dict(degrees_of_freedom=9, strength=2.0, seed=1)
+    >>> tree = sample_posterior(stack, draws=2000, **options)
+    >>> longer = continue_posterior(tree, draws=500)
+    >>> longer["posterior"].identical(sample_posterior(stack, draws=2500, **options)["posterior"])
+    True
+    """
+    draws = whole_number(draws, "draws", least=1)
+    workers = whole_number(workers, "workers", least=1)
+    run = run_of(tree)
+    if run.plan.every:
+        run.thin(run.chains[0].state.drawn + draws)
+    return _finished(run, tune=0, draws=draws, workers=workers, progress=progress)
+
+
+def save_posterior(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
+    """Write what `sample_posterior` returned to a netCDF file (suffix .nc), without loss.
+
+    An existing file is replaced when the new one is complete. What was added to the tree is not
+    kept. Every number has a checksum: a damaged file is refused.
+
+    Raises
+    ------
+    MKMCError
+        Where the suffix is not ``.nc``, or the tree is not such a one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from mkmc_prob import stack_kernels
+    >>> from mkmc_prob.posterior.sampling import load_posterior, sample_posterior, save_posterior
+    >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
+    >>> tree = sample_posterior(stack, degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_posterior(tree, f"{folder}/posterior.nc")
+    ...     again = load_posterior(f"{folder}/posterior.nc")
+    >>> again.identical(tree)
+    True
+    """
+    path = a_path(path)
+    if path.suffix.lower() != ".nc":
+        raise MKMCError(f"{path}: posteriors are netCDF files, whose suffix is .nc. Add it.")
+    run_of(tree)
+    with replace_file(path) as draft:
+        try:
+            # NaN is a value here, not a mark in the file, and encodings lose digits.
+            plain = {
+                group.path: {name: _encoding(values) for name, values in group.variables.items()}
+                for group in tree.subtree
+            }
+            tree.to_netcdf(draft, engine="h5netcdf", encoding=plain)
+        except OSError:
+            raise  # the disk, not the tree
+        except Exception as error:
+            raise MKMCError(
+                f"{path}: netCDF cannot hold this posterior ({error}). Make the attributes and "
+                "further coordinates of the stack text or numbers, or drop them."
+            ) from error
+
+
+def load_posterior(path: str | os.PathLike[str]) -> xr.DataTree:
+    """Read a posterior that `save_posterior` wrote; its example shows both.
+
+    Raises
+    ------
+    MKMCError
+        Where the file is not such a one.
+    FileNotFoundError
+        Where there is no file.
+
+    Examples
+    --------
+    >>> from mkmc_prob.posterior.sampling import load_posterior
+    >>> load_posterior("nowhere.nc")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: nowhere.nc: there is no such file.
+    """
+    tree = open_tree(path)
+    try:
+        return tree_of(run_of(tree), interrupted=bool(tree.attrs["interrupted"]))
+    except MKMCError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def _encoding(values: xr.Variable) -> dict[str, Any]:
+    """Return how a variable is written."""
+    if values.ndim and values.size and values.dtype.kind in "fiub":
+        return {"_FillValue": None, "fletcher32": True}
+    return {"_FillValue": None}  # text, and single numbers, have no checksums in HDF5
+
+
+def _spawned(seed: Any, chains: int) -> list[np.random.SeedSequence]:
+    """Return a seed for each chain."""
+    try:
+        sequence: Any = generator(seed).bit_generator.seed_seq
+        return list(sequence.spawn(chains))
+    except (AttributeError, TypeError) as error:
+        raise KernelError(
+            "seed: its generator has no SeedSequence to spawn from. Pass a whole number."
+        ) from error
+
+
+def _plan(entries: Entries, keep: Any, draws: int, chains: int, most: int) -> Plan:
+    everything = np.arange(entries.size_model), np.arange(entries.size_hidden)
+    if isinstance(keep, str) and keep in ("auto", "all"):
+        if keep == "all" or 8 * draws * chains * entries.size <= ALL_BYTES:
+            return Plan(*everything, every=0)
+        places = entries.spread(SPREAD)
+    else:
+        places = entries.find(keep)
+    return Plan(*places, every=-(-draws // (most // chains)))
+
+
+def _finished(run: Run, *, tune: int, draws: int, workers: int, progress: bool) -> xr.DataTree:
+    """Run the chains, and return the tree of what there is; warn of what it lacks."""
+    before = run.chains[0].state.drawn
+    interrupted = run_chains(
+        run.sampler,
+        run.chains,
+        run.plan,
+        tune=tune,
+        draws=draws,
+        workers=workers,
+        progress=progress,
+    )
+    drawn = run.chains[0].state.drawn
+    if drawn < 4:
+        raise KeyboardInterrupt
+    with interrupts_held() as struck:  # a second Ctrl-C must not throw away what the first kept
+        tree = tree_of(run, interrupted=interrupted)
+    if interrupted:
+        warn(
+            f"interrupted: {drawn - before} of {draws} draws of each chain were drawn. Go on with "
+            "continue_posterior(tree, draws=...).",
+            ConvergenceWarning,
+        )
+    try:
+        if struck:
+            raise KeyboardInterrupt
+        warn_of_chains(tree)
+    except KeyboardInterrupt:
+        warn("interrupted: whether the chains have mixed was not looked at.", ConvergenceWarning)
+    return tree

@@ -1,0 +1,1 @@
+"""Labelled stacks of incomplete kernels: built, checked, described and preprocessed."""

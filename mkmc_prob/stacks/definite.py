@@ -1,0 +1,164 @@
+"""Whether kernels are positive semidefinite, and how to make them so."""
+
+from typing import Literal
+
+import numpy as np
+import scipy.linalg
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..errors import IndefiniteKernelError, KernelError, warn
+from ..linalg.spectra import eigenvalue_tolerance, frobenius_norm, negative_spectrum
+from ..linalg.symmetric import Matrix, symmetrize
+from .preprocessing import _Kernel, _kernels
+from .stack import check_stack
+
+#: How `repair_spectrum` treats eigenvalues below zero.
+Method = Literal["clip", "shift", "flip"]
+
+
+def check_definite(stack: xr.DataArray) -> None:
+    """Raise where a kernel's visible block is not positive semidefinite to rounding.
+
+    An eigenvalue below zero counts as zero down to ``-n * rounding * ||Q||_F``: the usual tolerance
+    of a numerical rank, n * eps * the largest eigenvalue, with n the size of the visible block,
+    eps the kernel's coordinate `rounding` (the precision it came in) and the Frobenius norm, which
+    bounds the largest eigenvalue and costs no decomposition; for coarse numbers (float16) and many
+    objects down to ``-sqrt(rounding) * ||Q||_F``, half of the digits. A Cholesky factorisation of
+    Q + tolerance I proves most kernels; eigenvalues are computed only where it stops, and decide.
+
+    Parameters
+    ----------
+    stack
+        Kernels, as `stack_kernels` builds them.
+
+    Raises
+    ------
+    IndefiniteKernelError
+        Where an eigenvalue is really negative: the block is no covariance and has no likelihood.
+    KernelError, LabelError
+        Where the stack is not one, see `check_stack`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob.stacks.definite import check_definite
+    >>> check_definite(stack_kernels(np.array([[[1.0, 2.0], [2.0, 1.0]]])))
+    Traceback (most recent call last):
+        ...
+    mkmc_prob.errors.IndefiniteKernelError: kernel 'Q1': its visible block is indefinite: ...
+    """
+    for kernel in _kernels(check_stack(stack)):
+        spectrum = negative_spectrum(kernel.block, kernel.rounding)
+        if spectrum is not None:
+            remedy = "repair_spectrum(stack) makes it one, and says what it changes."
+            if not np.diagonal(kernel.block).any():
+                remedy = (
+                    "Its diagonal is zero, so these look like distances D or a graph's weights: "
+                    "pass a kernel of them, np.exp(-(D**2) / (2 * scale**2)), say, or of a graph's "
+                    "Laplacian L, scipy.linalg.expm(-scale * L)."
+                )
+            tolerance = eigenvalue_tolerance(kernel.block, kernel.rounding)
+            raise IndefiniteKernelError(
+                f"kernel {kernel.name!r}: its visible block is indefinite: of "
+                f"{len(spectrum)} eigenvalues the smallest is {spectrum[0]:.6g} (the largest "
+                f"{spectrum[-1]:.6g}; down to -{tolerance:.2g} "
+                f"counts as rounding). It is not a covariance. {remedy}"
+            )
+
+
+def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataArray:
+    """Make indefinite kernels positive semidefinite, and say exactly what that changed.
+
+    Only the visible blocks of kernels with an eigenvalue really below zero, as `check_definite`
+    judges it, are touched; the others come back bit for bit.
+
+    Parameters
+    ----------
+    stack
+        Kernels, as `stack_kernels` builds them.
+    method
+        What becomes of the eigenvalues: ``"clip"`` sets negative ones to 0 (the nearest positive
+        semidefinite matrix in the Frobenius norm), ``"shift"`` adds the size of the smallest to
+        the diagonal, so to all, ``"flip"`` takes absolute values.
+
+    Returns
+    -------
+    xarray.DataArray
+        The repaired stack, which `check_definite` accepts; what was changed is in
+        ``attrs["repair_spectrum"]``, one line of text a kernel.
+
+    Raises
+    ------
+    KernelError, LabelError
+        Where the stack is not one, see `check_stack`, or `method` is none of the three.
+
+    Warns
+    -----
+    MKMCWarning
+        For each kernel changed: how many eigenvalues were below zero by more than rounding and
+        the smallest; the change relative to the kernel (Frobenius norms); the entry that changed
+        most.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import repair_spectrum
+    >>> stack = stack_kernels(np.array([[[1.0, 2.0], [2.0, 1.0]]]))
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     repaired = repair_spectrum(stack, method="shift")
+    >>> repaired.values
+    array([[[2., 2.],
+            [2., 2.]]])
+    """
+    if method not in ("clip", "shift", "flip"):
+        raise KernelError(f"method: {method!r} found; 'clip', 'shift' or 'flip' expected.")
+    result = check_stack(stack)  # a copy
+    lines = [result.attrs["repair_spectrum"]] if "repair_spectrum" in result.attrs else []
+    for kernel in _kernels(result):
+        spectrum = negative_spectrum(kernel.block, kernel.rounding)
+        if spectrum is None:
+            continue
+        repaired = kernel.block + _correction(kernel.block, method)
+        # Where the result is much smaller than the kernel was, the rounding error of the kernel
+        # may count beside it. Each turn adds more than the diagonal's last digit, so this ends.
+        while (left := negative_spectrum(repaired, kernel.rounding)) is not None:
+            repaired.flat[:: len(repaired) + 1] -= left[0]
+        result.values[kernel.k][kernel.place] = repaired
+        lines.append(_what_changed(kernel, spectrum, repaired, method))
+        warn(lines[-1])
+    result.attrs["repair_spectrum"] = "\n".join(
+        lines or ["no kernel has an eigenvalue below zero by more than rounding: nothing changed"]
+    )
+    return result
+
+
+def _correction(block: Matrix, method: Method) -> Matrix:
+    """Return what to add to an indefinite `block` to make it positive semidefinite."""
+    # Divide and conquer: the default driver (MRRR) is less exact for eigenvalues close to zero.
+    values, vectors = scipy.linalg.eigh(block, driver="evd", check_finite=False)
+    if method == "shift":
+        return np.diag(np.full(len(block), -values[0]))
+    below = values < 0.0
+    half = vectors[:, below] * np.sqrt(-values[below])
+    once = symmetrize(half @ half.T)  # the negative part of the block, its sign turned
+    return once if method == "clip" else 2.0 * once
+
+
+def _what_changed(
+    kernel: _Kernel, spectrum: NDArray[np.float64], repaired: Matrix, method: Method
+) -> str:
+    change = repaired - kernel.block
+    i, j = np.unravel_index(int(np.argmax(np.abs(change))), change.shape)
+    below = int((spectrum < -eigenvalue_tolerance(kernel.block, kernel.rounding)).sum())
+    share = frobenius_norm(change) / frobenius_norm(kernel.block)
+    return (
+        f"kernel {kernel.name!r}: {below} of {len(spectrum)} eigenvalues below zero, the smallest "
+        f"{spectrum[0]:.6g} (the largest {spectrum[-1]:.6g}); method {method!r} changed the kernel "
+        f"by {share:.3g} of its Frobenius norm, most the "
+        f"entry of objects {kernel.objects[i]!r} and {kernel.objects[j]!r}, from "
+        f"{kernel.block[i, j]:.6g} to {repaired[i, j]:.6g}"
+    )

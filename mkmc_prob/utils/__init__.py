@@ -1,0 +1,1 @@
+"""Arguments, files and processes: what every other folder may use."""

@@ -1,0 +1,109 @@
+"""The guides run as they stand and show what they say; the page on the code names its files."""
+
+import re
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import mkmc_prob
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("start", "bring-your-own", "after", "choosing", "posterior", "study", "developing")
+TEXT = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
+#: Cells, whose outputs the site shows, and plain blocks: both run.
+CODE = re.compile(r"^```(?:\{code-cell\} ipython3|python)\n(.*?)^```", re.M | re.S)
+CELL = re.compile(r"^```\{code-cell\} ipython3\n(.*?)^```", re.M | re.S)
+PACKAGE = Path(mkmc_prob.__file__).parent
+
+
+def start_says(found):
+    row = found["row"]
+    assert not mkmc_prob.visible_objects(found["incomplete"]).sel(kernel="fac", object="d3_001")
+    assert str(row.drop_sel(object_bis="d3_001").to_series().idxmax()).startswith("d3_")
+
+
+def bring_your_own_says(found):
+    for table in (found["questionnaire"], found["scaled"], found["diffusion"]):
+        assert np.linalg.eigvalsh(table)[0] > -1e-12
+    assert found["adjacency"].loc["p02", "p03"] == found["adjacency"].loc["p03", "p02"] == 0.5
+    assert found["adjacency"].loc["p07"].sum() == 0.0  # covered, without a partner
+    as_it_is, prepared = found["compared"]["as it is"], found["compared"]["prepared"]
+    assert as_it_is.loc["RBF", "MKMC"] > 2 * as_it_is.loc["RBF", "mean"]
+    assert as_it_is.loc["graph", "MKMC"] > 1.0
+    assert (prepared["MKMC"] < prepared["mean"] - 0.05).all()
+
+
+def after_says(found):
+    accuracy, answer = found["table"], found["answer"]
+    for kernel in ("fac", "fou", "zer"):
+        assert accuracy["MKMC"][kernel] > accuracy["mean imputation"][kernel] + 0.1
+        assert accuracy["MKMC"][kernel] > accuracy["zero imputation"][kernel] + 0.1
+    assert ((answer["lower"] < answer["truth"]) & (answer["truth"] < answer["upper"])).all()
+
+
+def choosing_says(found):
+    by_ratio, by_shared, by_odds = found["by_ratio"], found["by_shared"], found["by_odds"]
+    for ratio in (0.1, 0.3, 0.5):
+        assert by_ratio[ratio]["MKMC"] < by_ratio[ratio]["mean imputation"]
+    assert by_ratio[0.8]["MKMC"] > by_ratio[0.8]["mean imputation"]
+    assert by_shared[0]["MKMC"] > 4 * by_shared[0]["mean imputation"]
+    assert by_odds[100][0] > by_odds[1][0]  # the held-out score
+    assert by_odds[100][2] > 1.1 * by_odds[1][2]  # the error
+    assert found["edge"].best == 100.0
+
+
+def posterior_says(found):
+    pair, entry = found["pair"], found["entry"]
+    draws = found["draws"]
+    true = found["kernels"].sel(kernel=entry[0], object=entry[1], object_bis=entry[2])
+    said = re.findall(r"^print\(.*# (?:5, 50, 95 %: )?(-?\d\.\d\d.*)$", TEXT["posterior"], re.M)
+    said = [[float(number) for number in re.findall(r"-?\d\.\d\d", line)] for line in said]
+    shown = (
+        [found["sd"].sel(kernel="fou", object="d8_000", object_bis="d8_001").item()],
+        [draws.mean().item(), *draws.quantile([0.05, 0.95]).values],
+        [pair["completed_mean"].item(), pair["completed_sd"].item()],
+        pair["completed_quantile"].values,
+    )
+    for numbers, values in zip(said, shown, strict=True):
+        np.testing.assert_allclose(numbers, values, atol=0.01)
+    assert f"The true entry is {true:.2f}." in TEXT["posterior"]
+    assert found["nu"].values.tolist() == [10, 12, 5]
+
+
+def study_says(found):
+    error, table = found["error"], found["table"]["difference"].unstack("completion")
+    assert (error.sel(completion="mkmc") < error.drop_sel(completion="mkmc") - 0.2).all()
+    assert (table.drop(columns="mkmc") < 0).all(axis=None)
+    assert found["table"]["p_paired"].min() < 0.05 < 0.1 < found["table"]["p_corrected"].min()
+    assert 40 <= len(found["keep"]) < 60 == len(found["classes"])
+
+
+SAYS = {
+    "start": start_says,
+    "bring-your-own": bring_your_own_says,
+    "after": after_says,
+    "choosing": choosing_says,
+    "posterior": posterior_says,
+    "study": study_says,
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_code_of_a_page_runs_in_order_and_shows_what_the_text_says(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    blocks = CODE.findall(TEXT[name])
+    assert blocks
+    found = {}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"docs/{name}.md, block {number}", "exec"), found)
+    plt.close("all")
+    SAYS.get(name, lambda found: None)(found)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_cells_are_executed_where_the_page_says_so(name):
+    assert bool(CELL.search(TEXT[name])) == TEXT[name].startswith("---\nfile_format: mystnb\n")

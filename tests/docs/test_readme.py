@@ -1,0 +1,68 @@
+"""The README's and the examples' code runs as it stands."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks_of(page):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.S | re.M)
+
+
+BLOCKS = blocks_of("README.md")
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_the_readmes_code_runs(number, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(BLOCKS[number], f"README block {number}", "exec"), {})
+    plt.close("all")
+    printed = capsys.readouterr().out
+    for comment in re.findall(r"print\(.*#((?: -?\d+\.\d+,?)+)$", BLOCKS[number], re.M):
+        assert printed.split()[: len(comment.split())] == comment.replace(",", "").split()
+
+
+def test_the_code_on_reading_the_diagnostics_runs(capsys):
+    whole = "\n".join(blocks_of("docs/diagnostics.md"))  # each goes on from the one before
+    exec(compile(whole, "docs/diagnostics.md", "exec"), {})
+    assert "1 distinct points, 1 known to be maxima" in capsys.readouterr().out
+
+
+def test_the_first_block_is_ten_lines():
+    assert 8 <= len([line for line in BLOCKS[0].splitlines() if line]) <= 12
+
+
+def test_every_link_within_the_project_leads_somewhere():
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_demo_prints_a_table_and_names_its_files(tmp_path):
+    script = ROOT / "examples" / "complete_digits.py"
+    done = subprocess.run(
+        [sys.executable, script, "--n-per-class", "5", "--output", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for word in ("MKMC, strength 0.1", "mean imputation", "zero imputation", "fac"):
+        assert word in done.stdout
+    assert "log-likelihood" in done.stderr  # the progress bar
+    for name in ("trace.png", "kernels.png", "result.nc"):
+        assert f"{tmp_path / 'out' / name}" in done.stdout
+        assert (tmp_path / "out" / name).stat().st_size > 1000
+
+
+def test_the_overview_picture_is_drawn(tmp_path):
+    module = runpy.run_path(str(ROOT / "examples" / "overview_picture.py"))
+    module["main"](tmp_path / "overview.png")
+    plt.close("all")
+    assert (tmp_path / "overview.png").stat().st_size > 10_000

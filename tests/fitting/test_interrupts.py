@@ -1,0 +1,131 @@
+"""Ctrl-C during a fit returns what there is, wherever it strikes."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import plain
+import pytest
+from problems import small_stack
+
+from mkmc_prob import EM, ConvergenceWarning, fit
+from mkmc_prob.em.methods import METHODS
+
+
+def interrupt(monkeypatch, name, at):
+    """Let Ctrl-C strike in the `at`-th call of one of EM's methods, before it does anything."""
+    original = getattr(EM, name)
+
+    def interrupted(self, model):
+        interrupted.calls += 1
+        if interrupted.calls == at:
+            raise KeyboardInterrupt
+        return original(self, model)
+
+    interrupted.calls = 0
+    monkeypatch.setattr(EM, name, interrupted)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 6])
+def test_an_interrupt_returns_what_there_is(monkeypatch, at):
+    interrupt(monkeypatch, "e_step", at)
+    with pytest.warns(ConvergenceWarning, match="interrupted after"):
+        result = fit(small_stack(), method="em")
+    monkeypatch.undo()
+    assert result.interrupted
+    assert not result.converged
+    # The step that was broken off is finished, and the final EM step taken.
+    assert result.n_iter == at
+    plain_result = fit(small_stack(), method="em", tol=0, max_iter=at)
+    assert result.completed.identical(plain_result.completed)
+    # The evaluation that was broken off is counted, too.
+    assert result.trace.drop_vars(["evaluations", "seconds"]).identical(
+        plain_result.trace.drop_vars(["evaluations", "seconds"])
+    )
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("at", [1, 2, 4, 9])
+def test_an_interrupt_ends_with_an_em_step(monkeypatch, method, at):
+    interrupt(monkeypatch, "e_step", at)
+    with pytest.warns(ConvergenceWarning, match="interrupted after"):
+        result = fit(small_stack(size=10), method=method, strength=0.01)
+    again = plain.m_step(result.completed.values, np.ones(3), 0.01, np.eye(10))
+    np.testing.assert_allclose(result.model.matrix, again, rtol=1e-9, atol=1e-9)
+    assert (np.diff(result.trace["penalized_log_likelihood"]) > 0).all()
+
+
+def test_an_interrupt_while_completing_does_not_lose_the_fit(monkeypatch):
+    interrupt(monkeypatch, "complete", 1)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        result = fit(small_stack())
+    assert result.converged
+    assert result.interrupted
+
+
+LONG_FIT = """
+import signal, warnings
+import numpy as np
+from mkmc_prob import fit, stack_kernels
+# A shell may start its background jobs deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+features = np.random.default_rng(0).standard_normal((2, 60, 70))
+visible = np.ones((2, 60), dtype=int)
+visible[0, :20] = visible[1, 40:] = 0
+stack = stack_kernels(features @ features.transpose(0, 2, 1) / 70, visible=visible)
+warnings.simplefilter("ignore")
+print("fitting", flush=True)
+result = fit(stack, strength=1e-3, tol=0, max_iter=10_000_000)
+print(result.interrupted, bool(result.completed.isnull().any()))
+"""
+
+
+@pytest.mark.parametrize("place", ["trace_of", "_extended"])
+def test_an_interrupt_after_the_ascent_does_not_lose_the_fit(monkeypatch, place):
+    from mkmc_prob import fit as function
+
+    module = sys.modules[function.__module__]
+    original = getattr(module, place)
+
+    def interrupted(*arguments, **options):
+        monkeypatch.setattr(module, place, original)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, place, interrupted)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        result = fit(small_stack())
+    assert result.interrupted
+    assert not result.completed.isnull().any()
+
+
+def test_an_interrupt_in_the_progress_bar_does_not_lose_the_fit(monkeypatch):
+    from mkmc_prob.em import ascent
+
+    class Bar(ascent.tqdm):
+        closed = False
+
+        def close(self):
+            super().close()
+            if not Bar.closed:
+                Bar.closed = True
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(ascent, "tqdm", Bar)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        assert fit(small_stack(), progress=True).interrupted
+
+
+def test_a_real_signal_ends_a_real_fit():
+    with subprocess.Popen(
+        [sys.executable, "-c", LONG_FIT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "fitting\n"
+            time.sleep(1.0)
+            process.send_signal(signal.SIGINT)
+            printed, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert printed == "True False\n", errors
