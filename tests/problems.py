@@ -1,5 +1,6 @@
 """Problems that several test modules share: small stacks, the reference values, selections."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import xarray as xr
 from strategies import random_covariance
 
-from mkmc_prob import StrengthSelection, stack_kernels
+from mkmc_prob import GaussianModel, StrengthSelection, fit, stack_kernels
 
 REFERENCE = Path(__file__).parent / "reference"
 
