@@ -65,3 +65,11 @@ def beyond_double_precision():
     stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 0], [1, 1]])
     singular = GaussianModel.of(np.ones((2, 2)), np.arange(2))
     return dataclasses.replace(fit(stack, tol=0, max_iter=1), model=singular)
+
+
+def norm2_problem():
+    problem = reference("norm2.json")
+    features = [np.array(own, dtype=float) for own in problem["features"]]
+    visible = np.array([~np.isnan(own).any(axis=1) for own in features])
+    kernels = np.array([np.nan_to_num(own) @ np.nan_to_num(own).T / 10 for own in features])
+    return stack_kernels(kernels, visible=visible), problem

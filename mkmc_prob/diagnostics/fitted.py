@@ -36,6 +36,14 @@ class FitResult(Protocol):
     def degrees_of_freedom(self) -> xr.DataArray:
         """The degrees of freedom per kernel."""
 
+    @property
+    def method(self) -> str:
+        """The method of ascent."""
+
+    @property
+    def tol(self) -> float:
+        """The tolerance in nats."""
+
 
 def is_result(given: Any) -> bool:
     """Return whether `given` has the attributes of a fit."""

@@ -1,9 +1,4 @@
-"""The ascent: steps until the gain still to come is small, each one checked to have risen.
-
-Enters: an `EM`, a starting model and a method of going on. Leaves: the last model, the completed
-kernels whose M-step it is, and the record of the likelihood. The loop knows nothing of groups or
-files; `fit` is the door to it.
-"""
+"""The ascent: steps until the remaining gain is small, each one checked to have risen."""
 
 import math
 import time
@@ -16,7 +11,7 @@ from tqdm.auto import tqdm
 
 from ..errors import ConvergenceWarning, MonotonicityError, warn
 from ..model.gaussian import GaussianModel
-from .steps import EMSteps, Method, Position
+from .steps import EMSteps, Method, State
 
 
 class Record(NamedTuple):
@@ -37,7 +32,7 @@ class Record(NamedTuple):
 
 
 def check_rise(iteration: int, before: Record, after: Record) -> None:
-    """Raise MonotonicityError where the likelihood fell by more than the rounding bounds allow."""
+    """Raise MonotonicityError if the likelihood fell by more than the rounding bounds allow."""
     fall = before.penalized_log_likelihood - after.penalized_log_likelihood
     allowed = before.rounding_bound + after.rounding_bound
     if not fall <= allowed:
@@ -50,8 +45,8 @@ def check_rise(iteration: int, before: Record, after: Record) -> None:
         )
 
 
-class Climb:
-    """One ascent of an `EM` from a starting model by some method, and its record.
+class Ascent:
+    """One ascent from a starting model by some method, and its record.
 
     Whatever the method, it ends with an EM step: `completed` is its E-step, `model` its M-step.
 
@@ -60,36 +55,33 @@ class Climb:
     records : list of Record
         One per model matrix, the start included.
     completed : DataArray
-        The completed kernels, once `complete` was called.
+        The completed kernels, after `complete` was called.
     converged, interrupted : bool
     """
 
     def __init__(self, method: Method, start: GaussianModel, *, tol: float) -> None:
-        self.em = method.em
-        self.method = method
-        self.tol = tol
+        self.em, self.method, self.tol = method.em, method, tol
         self.records: list[Record] = []
-        self.converged = False
-        self.interrupted = False
+        self.converged = self.interrupted = False
         self._began = time.perf_counter()
         self._levels: list[float] = []
-        self._position = Position(self.em, start)
+        self._state = State(0, start)
         self._completed: tuple[int, xr.DataArray] | None = None
 
     @property
     def model(self) -> GaussianModel:
         """The last model."""
-        return self._position.model
+        return self._state.model
 
     @property
     def n_iter(self) -> int:
         """How many steps were taken."""
-        return self._position.number
+        return self._state.number
 
     @property
     def evaluations(self) -> int:
         """How many E-steps were taken."""
-        return self._position.evaluations
+        return self._state.evaluations
 
     @property
     def completed(self) -> xr.DataArray:
@@ -99,15 +91,15 @@ class Climb:
         return self._completed[1]
 
     def run(self, *, max_iter: int, progress: bool) -> None:
-        """Take steps until the estimated gain to come is at most `tol` nats.
+        """Take steps until the estimated remaining gain is at most `tol` nats.
 
-        At most `max_iter` - 1, for `complete` takes one more; exactly as many with `tol` 0.
-        KeyboardInterrupt goes through; `complete` finishes whatever step was broken off.
+        At most `max_iter` - 1 steps, because `complete` takes one more; exactly as many if `tol` is
+        0. A KeyboardInterrupt is passed on; `complete` finishes a step that was interrupted.
 
         Raises
         ------
         MonotonicityError
-            Where a step lowered the penalized log-likelihood by more than rounding.
+            If a step lowered the penalized log-likelihood by more than rounding.
         """
         total = None if self.tol else max_iter
         with tqdm(total=total, disable=not progress, desc="fit", unit=" steps") as bar:
@@ -122,9 +114,10 @@ class Climb:
                 bar.update(self.n_iter - bar.n)
 
     def advance(self) -> None:
-        """Take one step of the method and put it on record."""
+        """Take one step of the method and record it."""
         self._record()
-        self.method.step(self._position)
+        self._state = self._state.without_precision()
+        self._state = self.method.step(self._state)
         self._record()
 
     def complete(self) -> None:
@@ -132,39 +125,39 @@ class Climb:
         if self._completed is None or self._completed[0] == self.n_iter:
             self._record()
             self._completed = self.n_iter, self.em.complete(self.model)
-            EMSteps(self.em).step(self._position)
+            self._state = self._state.without_precision()
+            self._state = EMSteps(self.em).step(self._state)
         self._record()
 
     def _record(self) -> None:
-        """Put the model that was reached on record, and check that the likelihood rose."""
-        position = self._position
-        if len(self.records) > position.number:
+        """Record the model that was reached, and check that the likelihood rose."""
+        if len(self.records) > self._state.number:
             return
-        statistics = position.statistics
-        level = position.level
-        self._levels[position.number :] = [level]
+        self._state = state = self._state.evaluated(self.em)
+        assert state.statistics is not None
+        self._levels[state.number :] = [state.level]
         record = Record(
-            statistics.log_likelihood,
-            self.em.prior.log_density(position.model),
-            level,
-            self.em.rounding_bound(statistics),
+            state.statistics.log_likelihood,
+            self.em.prior.log_density(state.model),
+            state.level,
+            self.em.rounding_bound(state.statistics),
             self.method.gain_to_come(self._levels),
-            position.evaluations,
+            state.evaluations,
             time.perf_counter() - self._began,
-            position.model.log_determinant,
-            self.em.update_trace(statistics),
-            position.by_em,
-            position.length,
-            position.gradient_norm,
+            state.model.log_determinant,
+            self.em.update_trace(state.statistics),
+            state.by_em,
+            state.length,
+            state.gradient_norm,
         )
         if self.records:
-            check_rise(position.number, self.records[-1], record)
+            check_rise(state.number, self.records[-1], record)
         self.records.append(record)
-        # Once converged, the final EM step changes nothing of that.
+        # The final EM step cannot undo convergence.
         self.converged = self.converged or 0 < self.tol >= record.gain_to_come
 
     def warn_if_unfinished(self) -> None:
-        """Warn where the ascent was interrupted, or ended before its stopping rule was met."""
+        """Warn if the ascent was interrupted, or ended before its stopping rule was met."""
         to_come = self.records[-1].gain_to_come
         rest = "an unknown gain was" if to_come == math.inf else f"about {to_come:.3g} nats were"
         if self.interrupted:

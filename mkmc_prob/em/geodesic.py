@@ -1,8 +1,4 @@
-"""Steps that climb the same penalized log-likelihood as EM's, and of which fewer are needed.
-
-Enters: the position of an ascent. Leaves: the next, whose log-likelihood is higher. Every method
-falls back on an EM step, whose ascent is guaranteed.
-"""
+"""The geodesic method: L-BFGS in the geometry in which an EM step is a gradient step."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from ..linalg.symmetric import Matrix, Triangle, Vector
+from ..linalg.symmetric import Triangle, Vector
 from ..model.gaussian import GaussianModel
 from .em import EM
-from .steps import EMSteps, Position, evaluate_if_definite
+from .steps import EMSteps, State, evaluate_if_definite
 from .stopping import recent_rise
 
 #: A step must gain this share of what the slope at its start promises (Armijo's condition).
@@ -40,14 +36,14 @@ class Geodesic(EMSteps):
     costs two triangular products, one product B B' and one two-sided triangular solve.
     Equations :eq:`eq-gradient`, :eq:`eq-gradient-step` and :eq:`eq-step` of the derivation.
 
-    The first step is an EM step, and so is any that L-BFGS fails to raise L by.
+    The first step is an EM step, and so is every step whose L-BFGS direction does not raise L.
 
     Parameters
     ----------
     em
-        What to climb.
+        The problem.
     memory
-        How many (step, change of gradient) pairs are kept.
+        How many pairs (step, change of gradient) are kept.
     """
 
     remedy = "Raise max_iter, or continue with initial=result; a larger strength needs fewer steps."
@@ -57,81 +53,73 @@ class Geodesic(EMSteps):
         self.memory = memory
         self._weight = 0.5 * (em.prior.strength + em.total_degrees_of_freedom)
         self._triangle = Triangle(len(em.objects))
-        self._known: _Curvature | None = None
 
-    def step(self, position: Position) -> None:
-        """Search along the L-BFGS direction; take an EM step where that fails."""
-        known = self._known
-        if known is None or known.number != position.number:
-            self._em_step(position)
-            return
-        moved = self._search(position, known)
+    def step(self, state: State) -> State:
+        """Return the state after a search along the L-BFGS direction, or after an EM step."""
+        moved: Vector | None = None
+        if state.memory is not None:
+            after, moved = self._search(state)
         if moved is None:
-            self._em_step(position)
-            return
-        gradient = self._gradient(position)
-        change = known.gradient - gradient
-        pairs = known.pairs
-        if blas.ddot(moved, change) > 0:
-            pairs = (*pairs, Pair.of(moved, change))[-self.memory :]
-        self._known = _Curvature(position.number, gradient, pairs)
+            after = super().step(state)._replace(evaluations=state.evaluations)
+        after = after.evaluated(self.em)
+        gradient = self._gradient(after)
+        pairs: tuple[Pair, ...] = ()
+        if moved is not None:
+            pairs, change = state.memory.pairs, state.memory.gradient - gradient
+            if blas.ddot(moved, change) > 0:
+                pairs = (*pairs, Pair.of(moved, change))[-self.memory :]
+        norm = float(blas.dnrm2(gradient))
+        return after._replace(gradient_norm=norm, memory=Curvature(gradient, pairs))
 
     def gain_to_come(self, trace: Sequence[float]) -> float:
-        """Take the recent rise for it; see `recent_rise`."""
+        """Return the recent rise; see `recent_rise`."""
         return recent_rise(trace)
 
-    def _em_step(self, position: Position) -> None:
-        self._known = None
-        super().step(position)
-        self._known = _Curvature(position.number, self._gradient(position), ())
-
-    def _gradient(self, position: Position) -> Vector:
-        """Return G = B^-1 F(M) B'^-1 - I at the position, as a vector."""
-        target = self.em.update(position.statistics, self._buffer("factored"))
-        whitened, _ = lapack.dsygst(
-            target.T, position.model.cholesky, itype=1, lower=1, overwrite_a=1
-        )
+    def _gradient(self, state: State) -> Vector:
+        """Return G = B^-1 F(M) B'^-1 - I at an evaluated state, as a vector."""
+        assert state.statistics is not None
+        out = self.em.space.factored.array(*self._triangle.shape)
+        target = self.em.update(state.statistics, out)
+        whitened, _ = lapack.dsygst(target.T, state.model.cholesky, itype=1, lower=1, overwrite_a=1)
         whitened.T.flat[:: len(target) + 1] -= 1.0
-        gradient = self._triangle.vector(whitened)
-        position.gradient_norm = float(blas.dnrm2(gradient))
-        return gradient
+        return self._triangle.vector(whitened)
 
-    def _search(self, position: Position, known: "_Curvature") -> Vector | None:
-        """Move along the L-BFGS direction to a point that raises L; return the way there."""
-        direction = two_loop(known.gradient, known.pairs)
-        slope = self._weight * blas.ddot(known.gradient, direction)
-        level = position.level
-        position.model.forget_precision()
+    def _search(self, state: State) -> tuple[State, Vector | None]:
+        """Return the first state along the L-BFGS direction that raises L, and the way there.
+
+        Without success `state` itself, with its evaluations counted, and None.
+        """
+        direction = two_loop(state.memory.gradient, state.memory.pairs)
+        slope = self._weight * blas.ddot(state.memory.gradient, direction)
         longest = float(np.abs(direction).max())
         length = min(1.0, LONGEST / longest) if longest else 0.0
         for _ in range(SHORTENINGS + 1):
             if not slope * length > 0:
                 break
-            model = self._along(position.model, length * direction)
-            reached, new = evaluate_if_definite(position, model)
-            if reached and new >= level + SUFFICIENT * length * slope:
-                position.move(model, reached, length=length * blas.dnrm2(direction))
-                return length * direction
-            # The maximum of the parabola through what is known, within reason.
-            bend = level + slope * length - new
+            model = self._along(state.model, length * direction)
+            statistics, level = evaluate_if_definite(self.em, model)
+            state = state._replace(evaluations=state.evaluations + 1)
+            if statistics and level >= state.level + SUFFICIENT * length * slope:
+                number, distance = state.number + 1, length * blas.dnrm2(direction)
+                after = State(number, model, state.evaluations, statistics, level, length=distance)
+                return after, length * direction
+            # The maximum of the parabola through what is known, within limits.
+            bend = state.level + slope * length - level
             best = 0.5 * slope * length**2 / bend if 0 < bend < np.inf else 0.0
             length = min(max(best, 0.1 * length), 0.5 * length)
-        return None
+        return state, None
 
     def _along(self, model: GaussianModel, moved: Vector) -> GaussianModel:
         """Return the model with the factor B (I + X + X^2 / 2)."""
-        x = self._triangle.matrix(moved, self._buffer("factored"))
-        series = self._buffer("across").T
+        # The E-step is done with these two buffers: no more memory is needed.
+        x = self._triangle.matrix(moved, self.em.space.factored.array(*self._triangle.shape))
+        series = self.em.space.across.array(*self._triangle.shape).T
         series[...] = x
         blas.dtrmm(0.5, x, series, lower=1, overwrite_b=1)
         series += x
         factor = blas.dtrmm(1.0, model.cholesky, series, lower=1)
         factor += model.cholesky
         return GaussianModel.of_factor(factor, model.objects)
-
-    def _buffer(self, name: str) -> Matrix:
-        # The E-step is done with them: no more memory is needed.
-        return self.em.space.array(name, *self._triangle.shape)
 
 
 class Pair(NamedTuple):
@@ -147,10 +135,9 @@ class Pair(NamedTuple):
         return cls(moved, change, float(blas.ddot(moved, change)))
 
 
-class _Curvature(NamedTuple):
-    """What L-BFGS knows: at which position, the gradient there, and the pairs."""
+class Curvature(NamedTuple):
+    """What L-BFGS carries from step to step: the gradient at the model, and the pairs."""
 
-    number: int
     gradient: Vector
     pairs: tuple[Pair, ...]
 
@@ -164,7 +151,7 @@ def two_loop(gradient: Vector, pairs: tuple[Pair, ...]) -> Vector:
         direction = blas.daxpy(change, direction, a=-share)
         shares.append(share)
     if pairs:
-        # The last pair's ratio swings from step to step; that of the sums is steadier.
+        # The last pair's ratio varies from step to step; that of the sums is more stable.
         products = sum(product for _, _, product in pairs)
         direction *= products / sum(blas.ddot(change, change) for _, change, _ in pairs)
     for (moved, change, product), share in zip(pairs, reversed(shares), strict=True):

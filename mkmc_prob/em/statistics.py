@@ -1,69 +1,34 @@
-"""What the E-step takes and gives: each kernel's visible block, the expected statistics.
+"""What the E-step returns: the expected sufficient statistics and the completed kernels."""
 
-Enters: a kernel's values and visibility; the sums of an E-step. Leaves: the same, labelled.
-"""
-
-from collections.abc import Hashable
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..linalg.symmetric import Matrix
-from ..model.conditional import LOG_2_PI
+from ..linalg import Matrix
 from ..model.gaussian import GaussianModel
+from ..stacks.checked import KernelStack, VisibleKernel
 from ..stacks.matrix import labelled
-
-if TYPE_CHECKING:
-    from .em import EM
-
-
-class Source(NamedTuple):
-    """What one kernel shows: who is visible (v) and hidden (h), Q_vv, and how often it counts.
-
-    `order` puts what is over (v, h) into the order of all objects.
-    """
-
-    name: Hashable
-    visible: NDArray[np.bool_]
-    v: NDArray[np.intp]
-    h: NDArray[np.intp]
-    order: NDArray[np.intp]
-    moment: Matrix
-    degrees_of_freedom: float
-
-    def log_likelihood(self, log_det: float, trace: float) -> float:
-        """Return nu E_q[log N(v | 0, M_vv)] from log det M_vv and tr M_vv^-1 Q_vv."""
-        return -0.5 * self.degrees_of_freedom * (len(self.v) * LOG_2_PI + log_det + trace)
-
-
-def source_of(
-    name: Hashable, visible: NDArray[np.bool_], values: Matrix, degrees_of_freedom: float
-) -> Source:
-    """Return what a kernel shows, from its values and who is visible."""
-    v, h = np.flatnonzero(visible), np.flatnonzero(~visible)
-    order = np.argsort(np.concatenate([v, h]))
-    return Source(name, visible, v, h, order, values[np.ix_(v, v)], degrees_of_freedom)
 
 
 class ExpectedStatistics:
-    """What the E-step at a model gives: the expected sufficient statistics and their by-products.
+    """The expected sufficient statistics at a model, and what the E-step computes with them.
 
-    Equation :eq:`eq-expected-statistic` of the derivation.
+    Equation :eq:`eq-expected-statistic` of the derivation. `EM.e_step` returns them.
 
     Attributes
     ----------
     model : GaussianModel
         M, at which the expectations were taken.
     second_moment : ndarray, shape (l, l)
-        S = sum_k nu_k E[x_k x_k'], exactly symmetric; labelled as `sufficient_statistic`.
+        S = sum_k nu_k E[x_k x_k'], exactly symmetric; labeled as `sufficient_statistic`.
     log_likelihood : ndarray, shape (K,)
-        Per kernel nu_k E_q[log N(v_k | 0, M_vv)] in nats, 2 pi included.
+        nu_k E_q[log N(v_k | 0, M_vv)] per kernel in nats, 2 pi included.
     entropy : ndarray, shape (K,)
-        Per kernel nu_k times the entropy of h_k given v_k under M, in nats.
+        nu_k times the entropy of h_k given v_k under M, per kernel in nats.
 
     Examples
     --------
@@ -80,21 +45,27 @@ class ExpectedStatistics:
 
     def __init__(
         self,
-        em: "EM",
+        stack: KernelStack,
+        kernels: Sequence[VisibleKernel],
         model: GaussianModel,
         second_moment: Matrix,
         log_likelihood: NDArray[np.float64],
         entropy: NDArray[np.float64],
     ) -> None:
-        self.em = em
+        self.stack, self._kernels = stack, kernels
         self.model = model
         self.second_moment = second_moment
-        self.log_likelihood = log_likelihood
-        self.entropy = entropy
+        self.log_likelihood, self.entropy = log_likelihood, entropy
+
+    def without_precision(self) -> "ExpectedStatistics":
+        """Return the same statistics, whose model has let go of the memory of M^-1."""
+        model = self.model.without_precision()
+        parts = (self.second_moment, self.log_likelihood, self.entropy)
+        return ExpectedStatistics(self.stack, self._kernels, model, *parts)
 
     def __repr__(self) -> str:
         table = pd.DataFrame(
-            {"log_likelihood": self.log_likelihood, "entropy": self.entropy}, index=self.em.names
+            {"log_likelihood": self.log_likelihood, "entropy": self.entropy}, index=self.stack.names
         )
         return (
             f"ExpectedStatistics of {len(table)} kernels\n{table}\n"
@@ -103,7 +74,7 @@ class ExpectedStatistics:
 
     @property
     def sufficient_statistic(self) -> xr.DataArray:
-        """S = sum_k nu_k E[x_k x_k'], labelled: dims ``(object, object_bis)``.
+        """S = sum_k nu_k E[x_k x_k'], labeled: dims ``(object, object_bis)``.
 
         Equations :eq:`eq-sufficient-statistic` and :eq:`eq-expected-statistic` of the derivation.
         """
@@ -115,4 +86,24 @@ class ExpectedStatistics:
 
         Equations :eq:`eq-e-step-vh` and :eq:`eq-e-step-hh` of the derivation.
         """
-        return self.em.complete(self.model)
+        return complete(self.stack, self._kernels, self.model)
+
+
+def complete(
+    stack: KernelStack, kernels: Sequence[VisibleKernel], model: GaussianModel
+) -> xr.DataArray:
+    """Return the kernels completed by their expectations at `model`, as a stack without NaN.
+
+    Equations :eq:`eq-e-step-vh` and :eq:`eq-e-step-hh` of the derivation.
+    """
+    completed = stack.array.copy()
+    for values, kernel in zip(completed.values, kernels, strict=True):
+        if kernel.visible.all():
+            continue
+        conditional = model.condition(kernel.visible)
+        cross, hidden = conditional.expected_second_moments(kernel.moment)
+        values[np.ix_(kernel.v, kernel.h)] = cross
+        values[np.ix_(kernel.h, kernel.v)] = cross.T
+        values[np.ix_(kernel.h, kernel.h)] = hidden
+    completed.attrs["long_name"] = "completed kernel matrices"
+    return completed.rename("completed")

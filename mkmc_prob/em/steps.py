@@ -1,12 +1,8 @@
-"""Where an ascent stands, what it needs of a method of going on, and EM's own step.
-
-Enters: an `EM` and a model. Leaves: the next model. The faster methods are in `acceleration`, the
-loop (trace, monotone check, stopping, final EM step) in `ascent`.
-"""
+"""The state of an ascent, what the loop needs of a method, and EM's own step."""
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,106 +13,73 @@ from .statistics import ExpectedStatistics
 from .stopping import estimated_gain
 
 
-class _At(NamedTuple):
-    number: int
-    model: GaussianModel
-    statistics: ExpectedStatistics | None = None
-    length: float = math.nan
-    by_em: bool = False
-    gradient_norm: float = math.nan
-
-
-class Position:
-    """The model that an ascent has reached, and the E-step there.
-
-    It is replaced in one assignment, so that an interrupt finds it whole; what was at the model
-    before is let go, so that only one step's matrices are held.
+class State(NamedTuple):
+    """The model that an ascent has reached, and what is known there.
 
     Attributes
     ----------
+    number : int
+        How many steps led here.
+    model : GaussianModel
     evaluations : int
         How many E-steps were taken so far.
+    statistics : ExpectedStatistics or None
+        The E-step at `model`, once it was taken.
+    level : float
+        The penalized log-likelihood of `model`; NaN before the E-step.
+    by_em : bool
+        Whether the last step was an EM step.
+    length : float
+        The length of the last step in the affine-invariant metric; NaN if the method does not
+        compute it.
+    gradient_norm : float
+        The norm of the gradient G at `model`; NaN if the method does not compute it.
+    memory : object
+        What the method carries from step to step.
     """
 
-    def __init__(self, em: EM, start: GaussianModel) -> None:
-        self.em = em
-        self.evaluations = 0
-        self._at = _At(0, start)
+    number: int
+    model: GaussianModel
+    evaluations: int = 0
+    statistics: ExpectedStatistics | None = None
+    level: float = math.nan
+    by_em: bool = False
+    length: float = math.nan
+    gradient_norm: float = math.nan
+    memory: Any = None
 
-    @property
-    def number(self) -> int:
-        """How many steps led here."""
-        return self._at.number
+    def evaluated(self, em: EM) -> "State":
+        """Return the state with the E-step at its model."""
+        if self.statistics is not None:
+            return self
+        statistics = em.e_step(self.model)
+        level = em.penalized_log_likelihood(self.model, statistics)
+        count = self.evaluations + 1
+        return self._replace(statistics=statistics, level=level, evaluations=count)
 
-    @property
-    def model(self) -> GaussianModel:
-        """The model reached."""
-        return self._at.model
-
-    @property
-    def statistics(self) -> ExpectedStatistics:
-        """The E-step at the model, taken when first asked for."""
-        if self._at.statistics is None:
-            self._at = self._at._replace(statistics=self.evaluate(self._at.model))
-        assert self._at.statistics is not None
-        return self._at.statistics
-
-    @property
-    def level(self) -> float:
-        """The penalized log-likelihood of the model."""
-        return self.em.penalized_log_likelihood(self.model, self.statistics)
-
-    def evaluate(self, model: GaussianModel) -> ExpectedStatistics:
-        """Return the E-step at some model, and count it."""
-        self.evaluations += 1
-        return self.em.e_step(model)
-
-    @property
-    def length(self) -> float:
-        """How long the last step was in the affine-invariant metric; NaN where nobody said."""
-        return self._at.length
-
-    @property
-    def by_em(self) -> bool:
-        """Whether the last step was an EM step."""
-        return self._at.by_em
-
-    @property
-    def gradient_norm(self) -> float:
-        """||G||_F at the model; NaN where nobody computed it."""
-        return self._at.gradient_norm
-
-    @gradient_norm.setter
-    def gradient_norm(self, norm: float) -> None:
-        self._at = self._at._replace(gradient_norm=norm)
-
-    def move(
-        self,
-        model: GaussianModel,
-        statistics: ExpectedStatistics | None = None,
-        *,
-        length: float = math.nan,
-        by_em: bool = False,
-    ) -> None:
-        """Go to the next model, with the E-step there if it is at hand."""
-        self._at = _At(self._at.number + 1, model, statistics, length, by_em)
+    def without_precision(self) -> "State":
+        """Return the state without the memory that M^-1 takes; a step does not need it."""
+        if self.statistics is None:
+            return self._replace(model=self.model.without_precision())
+        statistics = self.statistics.without_precision()
+        return self._replace(model=statistics.model, statistics=statistics)
 
 
 class Method(Protocol):
-    """What the loop needs of a method; `remedy` is for those with whom it does not converge."""
+    """What the loop needs of a method; `remedy` is advice for the non-convergence warning."""
 
     em: EM
     remedy: str
 
-    def step(self, position: Position) -> None:
-        """Move on, once, to a model that is at least as likely."""
+    def step(self, state: State) -> State:
+        """Return the next state, of a model at least as likely as that of an evaluated `state`."""
 
     def gain_to_come(self, trace: Sequence[float]) -> float:
-        """Estimate how much the log-likelihoods in `trace` would still rise, in nats."""
+        """Estimate the remaining gain in nats from the log-likelihoods in `trace`."""
 
 
 class EMSteps:
-    """The paper's algorithm: the E-step at the model, and the M-step that gives the next one."""
+    """The paper's algorithm: the M-step of the expected statistics gives the next model."""
 
     remedy = (
         'Use method="geodesic", which needs fewer steps, raise max_iter, or continue with '
@@ -126,29 +89,27 @@ class EMSteps:
     def __init__(self, em: EM) -> None:
         self.em = em
 
-    def step(self, position: Position) -> None:
-        """Take one EM step."""
-        statistics = position.statistics
-        position.model.forget_precision()
-        position.move(self.em.m_step(statistics), by_em=True)
+    def step(self, state: State) -> State:
+        """Return the state after one EM step."""
+        assert state.statistics is not None
+        model = self.em.m_step(state.statistics)
+        return State(state.number + 1, model, state.evaluations, by_em=True)
 
     def gain_to_come(self, trace: Sequence[float]) -> float:
         """Extrapolate the increments; see `estimated_gain`."""
         return estimated_gain(trace)
 
 
-def evaluate_if_definite(
-    position: Position, model: GaussianModel
-) -> tuple[ExpectedStatistics | None, float]:
-    """Return the E-step at `model` and its log-likelihood; None and -inf where M is singular.
+def evaluate_if_definite(em: EM, model: GaussianModel) -> tuple[ExpectedStatistics | None, float]:
+    """Return the E-step at `model` and its log-likelihood; None and -inf if M is singular.
 
-    Near to singular B B' can lose what the factor B still has: tr M^-1 F(M), positive by what it
-    is, shows that the two have parted.
+    Close to singular, B B' can lose what the factor B still has: tr M^-1 F(M), positive by its
+    definition, shows that the two no longer agree.
     """
     try:
-        statistics = position.evaluate(model)
+        statistics = em.e_step(model)
     except IndefiniteKernelError:
         return None, -np.inf
-    if not position.em.update_trace(statistics) > 0.0:
+    if not em.update_trace(statistics) > 0.0:
         return None, -np.inf
-    return statistics, position.em.penalized_log_likelihood(model, statistics)
+    return statistics, em.penalized_log_likelihood(model, statistics)

@@ -1,13 +1,13 @@
 """The trace of an ascent: its record, labelled.
 
-Enters: a finished `Climb`. Leaves: an `xarray.Dataset` with one entry per model matrix, the start
+Enters: a finished `Ascent`. Leaves: an `xarray.Dataset` with one entry per model matrix, the start
 included, and, what a step did, with the model that it led to.
 """
 
 import numpy as np
 import xarray as xr
 
-from .ascent import Climb
+from .ascent import Ascent
 
 #: By variable: what it is, and its unit ("" where it has none).
 VARIABLES = {
@@ -25,7 +25,7 @@ VARIABLES = {
 }
 
 
-def trace_of(climb: Climb, *, constant: float = 0.0) -> xr.Dataset:
+def trace_of(ascent: Ascent, *, constant: float = 0.0) -> xr.Dataset:
     """Return the record of an ascent as a labelled trace.
 
     Equations :eq:`eq-gain-q`, :eq:`eq-gain-kl`, :eq:`eq-metric` and :eq:`eq-gradient-norm` of the
@@ -40,12 +40,12 @@ def trace_of(climb: Climb, *, constant: float = 0.0) -> xr.Dataset:
 
     Parameters
     ----------
-    climb
+    ascent
         The ascent.
     constant
         What to add to the log prior and the log-likelihood, for objects left out of the ascent.
     """
-    records = climb.records
+    records = ascent.records
     column = {
         name: np.array([getattr(record, name) for record in records]) for name in records[0]._fields
     }
@@ -55,10 +55,10 @@ def trace_of(climb: Climb, *, constant: float = 0.0) -> xr.Dataset:
     sizes = abs(constant) + np.abs(column["penalized_log_likelihood"])
     eps = float(np.finfo(np.float64).eps)
     column["rounding_bound"] = column["rounding_bound"] + 2.0 * eps * sizes * bool(constant)
-    weight = climb.em.prior.strength + climb.em.total_degrees_of_freedom
+    weight = ascent.em.prior.strength + ascent.em.total_degrees_of_freedom
     rise, divergence, length = np.full((3, len(records)), np.nan)
     by_em = column["by_em"][1:]
-    excess = column["update_trace"][:-1] - len(climb.em.objects)
+    excess = column["update_trace"][:-1] - len(ascent.em.objects)
     excess -= np.diff(column["log_determinant"])
     rise[1:][by_em] = 0.5 * weight * excess[by_em]
     gains = np.diff(column["penalized_log_likelihood"])
@@ -80,7 +80,7 @@ def trace_of(climb: Climb, *, constant: float = 0.0) -> xr.Dataset:
             )
             for name, (words, unit) in VARIABLES.items()
         },
-        coords={"iteration": np.arange(len(records)), "kernel": climb.em.names},
+        coords={"iteration": np.arange(len(records)), "kernel": ascent.em.names},
     )
     trace.attrs["long_name"] = "trace of the ascent, one entry per model matrix"
     return trace

@@ -14,19 +14,17 @@ import xarray as xr
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from tqdm.auto import tqdm
 
+from ..diagnostics.fitted import FitResult, as_result
 from ..em.em import EM
-from ..errors import ConvergenceWarning, KernelError, MKMCWarning, warn
+from ..em.problem import Problem
+from ..errors import ConvergenceWarning, MKMCWarning, warn
 from ..linalg.cholesky import half_solve
 from ..linalg.products import product
 from ..linalg.symmetric import Matrix, Triangle, Vector
-from ..model.gaussian import GaussianModel
 from ..stacks.labels import name_some
 from ..stacks.matrix import labelled
-from ..stacks.stack import visible_objects
-from ..utils.arguments import generator
-from .fit import fit
-from .result import MKMCResult
-from .unseen import Unseen
+from ..utils.arguments import checked, seed
+from .solve import Solution, seen_problem, solve
 
 #: The rate is found to this share of 1 - rate, as far as the residual of its eigenvector says.
 ACCURACY = 0.005
@@ -68,14 +66,13 @@ class EMDerivative:
         self.weight = em.prior.strength + em.total_degrees_of_freedom
         self._degrees = em.degrees_of_freedom
         self._terms: list[tuple[int, Matrix, Matrix]] = []
-        for k, source in enumerate(em.sources):
-            if source.visible.all():
+        for k, kernel in enumerate(em.kernels):
+            if kernel.visible.all():
                 continue
             # B_v' = (orthonormal) (triangular): M_vv = B_v B_v' has the factor triangular'.
-            basis, upper = np.linalg.qr(factor[source.v].T)
+            basis, upper = np.linalg.qr(factor[kernel.v].T)
             lower = np.asfortranarray(upper.T)
-            moment = em.stack.values[k][np.ix_(source.v, source.v)]
-            spread = half_solve(lower, half_solve(lower, moment).T)
+            spread = half_solve(lower, half_solve(lower, kernel.moment).T)
             spread = basis @ spread @ basis.T
             hidden = np.eye(self.size) - basis @ basis.T
             self._terms.append((k, hidden, 0.5 * hidden + spread))
@@ -103,8 +100,9 @@ class EMDerivative:
         return self.triangle.vector(np.asfortranarray(total))
 
 
+@checked(seed=seed)
 def missing_information(
-    result: MKMCResult,
+    result: FitResult,
     *,
     without_each_kernel: bool = False,
     seed: int | np.random.Generator = 0,
@@ -192,16 +190,14 @@ def missing_information(
     >>> information["share"].idxmax().item()
     'b'
     """
-    if not isinstance(result, MKMCResult):
-        raise KernelError(
-            f"result: {type(result).__name__} found; pass the MKMCResult that fit(stack) returns."
-        )
-    rng = generator(seed)
+    result = as_result(result)
+    problem = Problem.of(result.observed, result.prior, result.degrees_of_freedom.values)
+    rng = np.random.default_rng(seed)
     bar = tqdm(disable=not progress, desc="missing_information", unit=" applications")
     with bar:
-        found = _at_the_model(result, rng, bar.update)
+        found = _at_the_model(problem, result, rng, bar.update)
         if without_each_kernel:
-            found = found.merge(_without_each(result, generator(seed), bar))
+            found = found.merge(_without_each(problem, result, np.random.default_rng(seed), bar))
     return found
 
 
@@ -263,10 +259,11 @@ def largest_eigenvalue(
 
 
 def _at_the_model(
-    result: MKMCResult, rng: np.random.Generator, count: Callable[[], Any]
+    problem: Problem, result: FitResult, rng: np.random.Generator, count: Callable[[], Any]
 ) -> xr.Dataset:
     """Return what is missing at the fitted model."""
-    em, model = seen_problem(result)
+    em, aside = seen_problem(problem)
+    model = aside.restrict_model(result.model)
     factor = model.cholesky
     derivative = EMDerivative(em, factor)
     rate, vector, residual = largest_eigenvalue(derivative, rng, count=count)
@@ -293,11 +290,10 @@ def _at_the_model(
 
 
 def _without_each(
-    result: MKMCResult, rng: np.random.Generator, bar: "tqdm[NoReturn]"
+    problem: Problem, result: FitResult, rng: np.random.Generator, bar: "tqdm[NoReturn]"
 ) -> xr.Dataset:
     """Return what is missing at the fits without each kernel, and how far their models are."""
-    visible = visible_objects(result.observed).values
-    names = result.observed["kernel"].values.tolist()
+    visible, names = problem.stack.visible, problem.stack.names
     rates, curvatures, changes = (np.full(len(names), np.nan) for _ in range(3))
     unseen = np.zeros(len(names), dtype=int)
     late = []
@@ -307,11 +303,16 @@ def _without_each(
         if not seen.any():
             continue
         bar.set_description(f"without {name!r}")
-        other = _refit(result, k)
+        rest = np.delete(np.arange(len(names)), k)
+        fewer = problem._replace(
+            stack=problem.stack.with_kernels(rest),
+            degrees_of_freedom=problem.degrees_of_freedom[rest],
+        )
+        other = _refit(fewer, result)
         if other.tol and not other.converged:
             late.append(name)
-        em, model = seen_problem(other)
-        derivative = EMDerivative(em, model.cholesky)
+        em, aside = seen_problem(fewer)
+        derivative = EMDerivative(em, aside.restrict_model(other.model).cholesky)
         what = f"without kernel {name!r} the rate of EM"
         rates[k], _, _ = largest_eigenvalue(derivative, rng, what=what, count=bar.update)
         curvatures[k] = derivative.curvature(rates[k])
@@ -336,35 +337,13 @@ def _without_each(
     )
 
 
-def _refit(result: MKMCResult, kernel: int) -> MKMCResult:
-    """Return the fit without one of the kernels, by its number, from the fitted model."""
-    rest = np.delete(np.arange(result.observed.sizes["kernel"]), kernel)
-    steps: dict[str, Any] = {} if result.tol else {"max_iter": result.n_iter}
+def _refit(problem: Problem, result: FitResult) -> Solution:
+    """Return the fit of a problem of fewer kernels, from the fitted model."""
+    steps: dict[str, Any] = {} if result.tol else {"max_iter": result.trace.sizes["iteration"] - 1}
+    options = {"method": result.method, "tol": result.tol, "initial": result.model, **steps}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MKMCWarning)  # what is not identified is reported
-        other = fit(
-            result.observed.isel(kernel=rest),
-            strength=result.prior.strength,
-            prior=result.prior,
-            degrees_of_freedom=result.degrees_of_freedom.values[rest],
-            method=result.method,
-            tol=result.tol,
-            initial=result.model,
-            **steps,
-        )
+        other = solve(problem, **options)
     if other.interrupted:
         raise KeyboardInterrupt
     return other
-
-
-def seen_problem(result: MKMCResult) -> tuple[EM, GaussianModel]:
-    """Return the EM that was climbed and the model that was reached, over the seen objects."""
-    objects = result.observed["object"].values
-    seen = np.any(visible_objects(result.observed).values, axis=0)
-    aside = Unseen(result.prior, objects, ~seen)
-    em = EM(
-        aside.restrict_stack(result.observed),
-        aside.restrict_prior(),
-        result.degrees_of_freedom.values,
-    )
-    return em, aside.restrict_model(result.model)

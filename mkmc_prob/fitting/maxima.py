@@ -13,25 +13,31 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from ..em.methods import METHODS
+from ..em.problem import Problem, one_prior
 from ..errors import ConvergenceWarning, KernelError, MKMCWarning, warn
-from ..evaluation.baselines import mean_impute, zero_impute
+from ..evaluation.baselines import mean_impute
 from ..linalg.cholesky import half_solve
 from ..linalg.symmetric import Matrix, symmetrize
 from ..model.gaussian import GaussianModel
-from ..model.prior import WishartPrior, one_prior
+from ..model.prior import WishartPrior
+from ..stacks.checked import KernelStack
+from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.labels import Labels
-from ..stacks.stack import check_stack, visible_objects
-from ..utils.arguments import generator, tolerance, whole_number
-from .fit import fit
-from .information import missing_information, seen_problem
+from ..stacks.pattern import warn_of_what_is_not_identified
+from ..stacks.stack import visible_objects, warn_of_scales
+from ..utils.arguments import checked, choice, seed, tolerance, whole
+from ..utils.processes import in_processes
+from .information import missing_information
 from .result import MKMCResult
+from .solve import Solution, seen_problem, solve
 
 #: The starts that are tried unless told otherwise.
 STARTS = ("zeros", "means", "kernels", "random", "continuation")
 
 
 #: Stands for a start that is computed when its turn comes.
-CONTINUED = object()
+CONTINUED = "continuation"
 
 
 #: Continuation begins at these multiples of the strength.
@@ -92,6 +98,7 @@ class Maxima:
         )
 
 
+@checked(random_starts=whole(least=0), tol=tolerance, seed=seed, workers=whole(least=1))
 def explore_maxima(
     stack: xr.DataArray,
     *,
@@ -101,6 +108,7 @@ def explore_maxima(
     prior: WishartPrior | None = None,
     tol: float = 1e-5,
     seed: int | np.random.Generator = 0,
+    workers: int = 1,
     **options: Any,
 ) -> Maxima:
     """Climb from several starts, and report the distinct points where the climbs end.
@@ -129,6 +137,8 @@ def explore_maxima(
         is known to have converged.
     seed
         Of the random starts.
+    workers
+        How many processes ascend at a time (needs joblib).
 
     Returns
     -------
@@ -168,22 +178,15 @@ def explore_maxima(
     1
     """
     if "initial" in options:
-        raise KernelError("initial: the climbs start elsewhere. Pass starts={name: model}.")
-    stack = check_stack(stack)
-    rng = generator(seed)
-    count = whole_number(random_starts, "random_starts", least=0)
-    tol = tolerance(tol, "tol")
-    objects = stack["object"].values
-    prior = one_prior(strength, prior).restricted(objects, objects)
-    common = {"tol": FINER * tol, **options}
-    ends: dict[str, _End] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # counted below
-        for name, start in _starts(stack, starts, count, rng).items():
-            if start is CONTINUED:
-                start = _continued(stack, prior, common)
-            ends[name] = _climb(stack, prior, start, common)
-            warnings.simplefilter("ignore", MKMCWarning)  # the first fit has said it
+        raise KernelError("initial: the ascents start elsewhere. Pass starts={name: model}.")
+    degrees, common = _options_of_fit(tol=FINER * tol, **options)
+    problem = Problem.of(stack, one_prior(strength, prior), degrees)
+    array = problem.stack.array
+    chosen = _starts(problem.stack, starts, random_starts, np.random.default_rng(seed))
+    warn_of_scales(array)
+    warn_of_what_is_not_identified(visible_objects(array))
+    tasks = [(problem, start, common) for start in chosen.values()]
+    ends = dict(zip(chosen, in_processes(_ascend, tasks, workers=workers), strict=True))
     late = [str(name) for name, end in ends.items() if tol and not end.converged]
     if late:
         warn(
@@ -194,44 +197,54 @@ def explore_maxima(
     return _sorted(ends, tol)
 
 
+@checked(method=choice(*METHODS), max_iter=whole(least=1))
+def _options_of_fit(
+    *,
+    tol: float,
+    degrees_of_freedom: DegreesOfFreedom = 1.0,
+    method: str = "geodesic",
+    max_iter: int = 10_000,
+    progress: bool = False,
+) -> tuple[DegreesOfFreedom, dict[str, Any]]:
+    """Return the degrees of freedom, and what `solve` takes."""
+    options = {"tol": tol, "method": method, "max_iter": max_iter, "progress": progress}
+    return degrees_of_freedom, options
+
+
 def _starts(
-    stack: xr.DataArray,
+    stack: KernelStack,
     wanted: Sequence[str] | Mapping[str, Any],
     count: int,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Return the starting models by name; the paper's is None, continuation its own name."""
+    """Return the starting models by name: None for the paper's, `CONTINUED` for continuation."""
     if isinstance(wanted, Mapping):
         if not wanted:
             raise KernelError("starts: there is none. Name at least one.")
         return dict(wanted)
     names = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Iterable) else [*wanted]
-    unknown = [name for name in names if name not in STARTS]
-    if unknown or not names:
+    if not names or set(names) - set(STARTS):
         raise KernelError(f"starts: {wanted!r} found; some of {STARTS} are needed.")
-    objects = stack["object"].values
-    # A kernel that shows nothing is no start.
-    showing = visible_objects(stack).values.any(axis=1)
-    if not showing.any():
+    showing = np.flatnonzero(stack.visible.any(axis=1))  # a kernel that shows nothing is no start
+    if not len(showing):
         raise KernelError("stack: no kernel shows an object. There is nothing to complete from.")
-    stack = stack.isel(kernel=showing)
+    stack, objects = stack.with_kernels(showing), stack.objects
     found: dict[str, Any] = {}
     for name in names:
         if name == "zeros":
             found[name] = None
         elif name == "means":
-            found[name] = _definite(mean_impute(stack).values.mean(0), objects)
+            found[name] = _definite(mean_impute(stack.array).values.mean(0), objects)
         elif name == "kernels":
-            for own in stack["kernel"].values.tolist():
-                alone = zero_impute(stack.sel(kernel=[own])).values[0]
-                found[f"kernel {own}"] = _definite(alone, objects, fill=True)
+            for own, values in zip(stack.names, stack.array.values, strict=True):
+                found[f"kernel {own}"] = _definite(np.nan_to_num(values), objects, fill=True)
         elif name == "random":
-            scale = np.nanmean(np.diagonal(stack.values, axis1=1, axis2=2)) or 1.0
+            diagonals = np.diagonal(stack.array.values, axis1=1, axis2=2)
+            scale = np.nanmean(diagonals) or 1.0
             for i in range(count):
                 features = rng.standard_normal((len(objects), len(objects)))
-                found[f"random {i + 1}"] = _definite(
-                    scale * features @ features.T / len(objects), objects
-                )
+                covariance = scale * features @ features.T / len(objects)
+                found[f"random {i + 1}"] = _definite(covariance, objects)
         else:
             found[name] = CONTINUED
     if not found:
@@ -253,66 +266,68 @@ def _definite(matrix: Matrix, objects: Labels, *, fill: bool = False) -> Gaussia
 
 
 class _End(NamedTuple):
-    """Where a climb from one start ended: `converged` where a fresh start gained no more."""
+    """Where the ascent from one start ended: `converged` if a fresh start gained no more."""
 
-    result: MKMCResult
+    problem: Problem
+    solution: Solution
     evaluations: int
     converged: bool
 
     @property
     def level(self) -> float:
-        return self.result.penalized_log_likelihood
+        return self.solution.penalized_log_likelihood
 
     @property
-    def rounding(self) -> float:
-        return float(self.result.trace["rounding_bound"][-1])
+    def rounding_bound(self) -> float:
+        return float(self.solution.trace["rounding_bound"][-1])
 
 
-def _climb(stack: xr.DataArray, prior: WishartPrior, start: Any, common: dict[str, Any]) -> _End:
-    """Climb, and climb on from the end until that gains no more than the climbs' tol.
+def _ascend(problem: Problem, start: Any, options: dict[str, Any]) -> _End:
+    """Take an ascent, and continue from its end until that gains no more than its tol.
 
-    Along a bent ridge, and after a warm start, what is still to come is estimated too small.
+    Along a bent ridge, and after a warm start, the remaining gain is underestimated.
     """
-    result = _fit(stack, prior, start, common)
-    end = _End(result, int(result.trace["evaluations"][-1]), False)
-    for _ in range(FRESH_STARTS):
-        if not end.result.converged:
-            break
-        result = _fit(stack, prior, end.result.model, common)
-        evaluations = end.evaluations + int(result.trace["evaluations"][-1])
-        gain, nothing = result.penalized_log_likelihood - end.level, max(result.tol, end.rounding)
-        end = _End(result, evaluations, result.converged and gain <= nothing)
-        if end.converged:
-            break
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MKMCWarning)  # the caller warns of the problem, and counts
+        if start is CONTINUED:
+            start = _continued(problem, options)
+        solution = _solve(problem, start, options)
+        end = _End(problem, solution, int(solution.trace["evaluations"][-1]), False)
+        for _ in range(FRESH_STARTS):
+            if not end.solution.converged:
+                break
+            solution = _solve(problem, end.solution.model, options)
+            evaluations = end.evaluations + int(solution.trace["evaluations"][-1])
+            gain = solution.penalized_log_likelihood - end.level
+            done = solution.converged and gain <= max(solution.tol, end.rounding_bound)
+            end = _End(problem, solution, evaluations, done)
+            if done:
+                break
     return end
 
 
-def _fit(
-    stack: xr.DataArray, prior: WishartPrior, start: Any, options: dict[str, Any]
-) -> MKMCResult:
-    """Fit; let Ctrl-C end the exploration."""
-    result = fit(stack, strength=prior.strength, prior=prior, initial=start, **options)
-    if result.interrupted:
+def _solve(problem: Problem, start: Any, options: dict[str, Any]) -> Solution:
+    """Take one ascent; let Ctrl-C end the exploration."""
+    solution = solve(problem, initial=start, **options)
+    if solution.interrupted:
         raise KeyboardInterrupt
-    return result
+    return solution
 
 
-def _continued(
-    stack: xr.DataArray, prior: WishartPrior, common: dict[str, Any]
-) -> GaussianModel | None:
-    """Return the model that a path of falling strengths ends in, before the last."""
-    model = None
+def _continued(problem: Problem, options: dict[str, Any]) -> GaussianModel | None:
+    """Return the model at the end of a path of falling strengths, before the last."""
+    model, prior = None, problem.prior
+    loose = {**options, "tol": max(options["tol"], 1e-2)}
     for factor in CONTINUATION:
-        own = WishartPrior(factor * prior.strength, prior.scale)
-        loose = {**common, "tol": max(common["tol"], 1e-2)}
-        model = _fit(stack, own, model, loose).model
+        own = problem._replace(prior=prior.with_strength(factor * prior.strength))
+        model = _solve(own, model, loose).model
     return model
 
 
 def _sorted(ends: dict[str, _End], tol: float) -> Maxima:
     """Return the ends, the most likely first, those that are the same point together."""
     order = sorted(ends, key=lambda name: -ends[name].level)
-    best = ends[order[0]].result.completed.values
+    best = ends[order[0]].solution.completed.values
     size = float(np.linalg.norm(best)) or 1.0
     points: list[list[_End]] = []
     rows = []
@@ -329,7 +344,7 @@ def _sorted(ends: dict[str, _End], tol: float) -> Maxima:
                 "penalized_log_likelihood": end.level,
                 "evaluations": end.evaluations,
                 "converged": end.converged,
-                "difference": float(np.linalg.norm(end.result.completed.values - best)) / size,
+                "difference": float(np.linalg.norm(end.solution.completed.values - best)) / size,
             }
         )
     table = pd.DataFrame(rows, index=pd.Index(order, name="start"))
@@ -337,7 +352,7 @@ def _sorted(ends: dict[str, _End], tol: float) -> Maxima:
     rate = table["point"].map(rates).where(table["converged"])
     table.insert(4, "rate", rate)
     table.insert(5, "is_maximum", (rate < 1.0).astype("boolean").mask(rate.isna()))
-    return Maxima([point[0].result for point in points], table)
+    return Maxima([MKMCResult.of(point[0].solution) for point in points], table)
 
 
 def _rate(point: list[_End], tol: float) -> float:
@@ -350,18 +365,18 @@ def _rate(point: list[_End], tol: float) -> float:
     end = next((end for end in point if end.converged), None)
     if end is None:
         return np.nan
-    rate = float(missing_information(end.result)["rate"])
-    rise = float(end.result.trace["gain_q_function"][-1])
-    return rate if rise <= max(tol, end.rounding) * abs(1.0 - rate) else np.nan
+    rate = float(missing_information(end.solution)["rate"])
+    rise = float(end.solution.trace["gain_q_function"][-1])
+    return rate if rise <= max(tol, end.rounding_bound) * abs(1.0 - rate) else np.nan
 
 
 def _is_same(high: _End, low: _End, tol: float) -> bool:
     """Return whether L falls by no more than `tol` on the way from the higher end to the lower."""
-    allowed = max(tol, high.rounding + low.rounding)
+    allowed = max(tol, high.rounding_bound + low.rounding_bound)
     if high.level - low.level > allowed:
         return False
-    em, start = seen_problem(high.result)
-    _, end = seen_problem(low.result)
+    em, aside = seen_problem(high.problem)
+    start, end = (aside.restrict_model(one.solution.model) for one in (high, low))
     least = em.penalized_log_likelihood(start) - allowed
     return all(em.penalized_log_likelihood(model) >= least for model in _between(start, end))
 

@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from .. import plots
-from ..diagnostics.agreement import agreement_with_model
+from ..diagnostics.agreement import agreement_with_model, kernel_agreement, object_predictive
 from ..errors import MKMCError
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
@@ -25,6 +25,8 @@ from ..stacks.stack import visible_objects
 from ..utils.files import a_path, replace_file
 from ..utils.netcdf import open_tree
 from ..utils.version import __version__
+from .information import missing_information
+from .solve import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +36,7 @@ LAYOUT = 1
 
 
 @dataclass(frozen=True, eq=False)
-class MKMCResult:
+class MKMCResult(Solution):
     """The result of `fit`.
 
     Attributes
@@ -77,26 +79,10 @@ class MKMCResult:
     True
     """
 
-    observed: xr.DataArray
-    completed: xr.DataArray
-    model: GaussianModel
-    trace: xr.Dataset
-    prior: WishartPrior
-    degrees_of_freedom: xr.DataArray
-    method: str
-    tol: float
-    converged: bool
-    interrupted: bool
-
-    @property
-    def n_iter(self) -> int:
-        """How many steps were taken."""
-        return self.trace.sizes["iteration"] - 1
-
-    @property
-    def penalized_log_likelihood(self) -> float:
-        """L of `model`, in nats."""
-        return float(self.trace["penalized_log_likelihood"][-1])
+    @classmethod
+    def of(cls, solution: Solution) -> "MKMCResult":
+        """Return a solution as a result."""
+        return cls(**vars(solution))
 
     def __repr__(self) -> str:
         sizes = self.observed.sizes
@@ -175,8 +161,11 @@ class MKMCResult:
             Where the model matrix of a kernel's objects is too near to singular for
             ``mahalanobis``, which is then NaN: at strengths like 1e-50, say.
         """
-        seen = visible_objects(self.observed).to_pandas()
-        table = pd.DataFrame({"visible": seen.sum(axis=1), "missing": (~seen).sum(axis=1)})
+        visible = visible_objects(self.observed).transpose("kernel", "object")
+        table = pd.DataFrame(
+            {"visible": visible.values.sum(axis=1), "missing": (~visible.values).sum(axis=1)},
+            index=pd.Index(visible["kernel"].values, name="kernel"),
+        )
         table["apart"] = self._count_of_pairs()
         last = self.trace["log_likelihood"].isel(iteration=-1)
         table["log_likelihood"] = last.sel(kernel=table.index.to_numpy()).values
@@ -215,12 +204,10 @@ class MKMCResult:
             }
         )
         if diagnostics:
-            from .. import diagnostics as computed
-
-            predictive = computed.object_predictive(self).rename("log_density")
-            agreement = computed.kernel_agreement(self).to_xarray()
+            predictive = object_predictive(self).rename("log_density")
+            agreement = kernel_agreement(self).to_xarray()
             tree["object_predictive"] = xr.DataTree(predictive.to_dataset())
-            tree["pair_counts"] = xr.DataTree(computed.pair_counts(self.observed).to_dataset())
+            tree["pair_counts"] = xr.DataTree(pair_counts(self.observed).to_dataset())
             tree["kernel_agreement"] = xr.DataTree(agreement)
         tree.attrs = {
             "inference_library": "mkmc_prob",
@@ -285,8 +272,6 @@ class MKMCResult:
         See `plots.plot_rate`. What it draws is computed by `missing_information` with `options`,
         unless it is given.
         """
-        from .information import missing_information
-
         if information is None:
             information = missing_information(self, **options)
         trace = self.trace if self.method == "em" else None
@@ -299,8 +284,6 @@ class MKMCResult:
 
         What it draws is computed by `missing_information` with `options`, unless it is given.
         """
-        from .information import missing_information
-
         if information is None:
             information = missing_information(self, **options)
         return plots.plot_slowest(information, ax=ax)

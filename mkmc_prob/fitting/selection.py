@@ -6,7 +6,7 @@ kernel, the best strength and the one-standard-error choice, and how well the mo
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -14,27 +14,34 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
+from ..em.methods import METHODS
+from ..em.problem import DEFAULT_STRENGTH, Problem, one_prior
 from ..errors import ConvergenceWarning, KernelError, MKMCWarning, warn
-from ..linalg.cholesky import cholesky, log_determinant, solve
-from ..model.conditional import LOG_2_PI, TOO_SINGULAR
+from ..linalg.cholesky import cholesky, log_determinant
+from ..linalg.cholesky import solve as cholesky_solve
+from ..model.conditional import TOO_SINGULAR, gaussian_log_likelihood
 from ..model.gaussian import GaussianModel
-from ..model.prior import DEFAULT_STRENGTH, WishartPrior, one_prior
-from ..stacks.degrees import DegreesOfFreedom, degrees_per_kernel
+from ..model.prior import WishartPrior
+from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.matrix import as_array
-from ..stacks.stack import check_stack, visible_objects, warn_of_scales
-from ..utils.arguments import generator, positive_number, whole_number
-from ..utils.processes import need_joblib
-from .fit import fit
+from ..stacks.stack import warn_of_scales
+from ..utils.arguments import checked, choice, positive, seed, tolerance, whole
+from ..utils.processes import in_processes
+from .solve import solve
 from .strengths import StrengthSelection
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Half decades from the paper's strength to ten times the weight of a kernel.
 STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
+@checked(
+    folds=whole(least=2),
+    method=choice(*METHODS),
+    tol=tolerance,
+    max_iter=whole(least=1),
+    seed=seed,
+    workers=whole(least=1),
+)
 def select_strength(
     stack: xr.DataArray,
     *,
@@ -112,28 +119,22 @@ def select_strength(
     >>> found.calibration.loc[found.best].index.tolist()
     ['rbf_1', 'linear_2', 'graph_3']
     """
-    stack = check_stack(stack)
-    given = list(np.atleast_1d(as_array(strengths, "strengths")))
-    grid = sorted({positive_number(s, "strengths") for s in given})
+    given = [positive(s, "strengths") for s in np.atleast_1d(as_array(strengths, "strengths"))]
+    grid = sorted(set(given))
     if len(grid) != len(given) or not grid:
-        raise KernelError(f"strengths: {strengths!r} found; give at least one, each once.")
-    folds = whole_number(folds, "folds", least=2)
-    workers = whole_number(workers, "workers", least=1)
-    nu = degrees_per_kernel(degrees_of_freedom, stack["kernel"].values.tolist())
-    seen = visible_objects(stack).values
-    if not (seen.sum(1) >= 2).any():
+        raise KernelError(f"strengths: {strengths!r} found; pass at least one, each once.")
+    prior = one_prior(DEFAULT_STRENGTH, prior)
+    problem = Problem.of(stack, prior, degrees_of_freedom)
+    visible = problem.stack.visible
+    if not (visible.sum(1) >= 2).any():
         raise KernelError("stack: no kernel shows two objects. There is nothing to hold out.")
-    warn_of_scales(stack)
-    if prior is not None:  # a scale without labels gets the stack's
-        prior = one_prior(DEFAULT_STRENGTH, prior)
-        prior = prior.restricted(stack["object"].values, stack["object"].values)
-    parts = _parts(seen, folds, generator(seed))
-    options = {"degrees_of_freedom": nu, "method": method, "tol": tol, "max_iter": max_iter}
-    tasks = [(stack, parts == fold, grid, prior, options) for fold in range(folds)]
-    bar = tqdm(total=folds, disable=not progress, desc="select_strength", unit=" folds")
-    with bar:
+    warn_of_scales(problem.stack.array)
+    parts = _parts(visible, folds, np.random.default_rng(seed))
+    options = {"method": method, "tol": tol, "max_iter": max_iter}
+    tasks = [(problem, parts == fold, grid, options) for fold in range(folds)]
+    with tqdm(total=folds, disable=not progress, desc="select_strength", unit=" folds") as bar:
         found = []
-        for outcome in _in_parallel(tasks, workers):
+        for outcome in in_processes(_score, tasks, workers=workers):
             found.append(outcome)
             bar.update()
     late = sum(outcome[-1] for outcome in found)
@@ -160,7 +161,7 @@ def select_strength(
                 ),
                 "predicted": (
                     ("fold", "kernel"),
-                    np.array([_predicted(seen, parts == fold).sum(1) for fold in range(folds)]),
+                    np.array([_predicted(visible, parts == fold).sum(1) for fold in range(folds)]),
                 ),
                 "mahalanobis": (("strength", "fold", "kernel"), lengths.swapaxes(0, 1)),
                 # An object is held out in one fold: elsewhere there is nothing.
@@ -169,8 +170,8 @@ def select_strength(
             coords={
                 "strength": grid,
                 "fold": np.arange(folds),
-                "kernel": stack["kernel"].values,
-                "object": stack["object"].values,
+                "kernel": problem.stack.array["kernel"].values,
+                "object": problem.stack.objects,
             },
         )
     )
@@ -179,9 +180,9 @@ def select_strength(
     return selection
 
 
-def _predicted(seen: NDArray[np.bool_], hidden: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which of the hidden objects some kernel still shows: the prior alone knows others."""
-    predicted: NDArray[np.bool_] = hidden & (seen & ~hidden).any(axis=0)
+def _predicted(visible: NDArray[np.bool_], hidden: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which of the hidden objects some kernel still shows; the rest have only the prior."""
+    predicted: NDArray[np.bool_] = hidden & (visible & ~hidden).any(axis=0)
     return predicted
 
 
@@ -193,73 +194,64 @@ def _merged(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
     return out
 
 
-def _parts(seen: NDArray[np.bool_], folds: int, rng: np.random.Generator) -> NDArray[np.intp]:
+def _parts(visible: NDArray[np.bool_], folds: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return in which fold each visible object of each kernel is held out; -1 for the others."""
-    parts = np.full(seen.shape, -1)
-    for own, there in zip(parts, seen, strict=True):
-        place = rng.permutation(np.flatnonzero(there))
+    parts = np.full(visible.shape, -1)
+    for own, v in zip(parts, visible, strict=True):
+        place = rng.permutation(np.flatnonzero(v))
         for fold, some in enumerate(np.array_split(place, folds)):
             own[some] = fold
     return parts
 
 
-def _in_parallel(tasks: list[tuple[Any, ...]], workers: int) -> Any:
-    if workers == 1:
-        return (_score(*task) for task in tasks)
-    parallel, delayed = need_joblib()
-    return parallel(n_jobs=workers, return_as="generator")(delayed(_score)(*t) for t in tasks)
-
-
 def _score(
-    stack: xr.DataArray,
+    problem: Problem,
     hidden: NDArray[np.bool_],
     strengths: list[float],
-    prior: WishartPrior | None,
     options: dict[str, Any],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], int]:
-    """Return one fold's log densities, lengths and residuals by strength, and the late fits."""
-    seen = visible_objects(stack).values
-    rest, predicted = seen & ~hidden, _predicted(seen, hidden)
-    train = stack.copy()
-    train.values[~(rest[:, :, None] & rest[:, None, :])] = np.nan
-    density = np.zeros((len(strengths), len(seen)))
+    """Return one fold's densities, lengths, residuals by strength, and how many fits were late."""
+    stack, prior, degrees = problem
+    visible, predicted = stack.visible, _predicted(stack.visible, hidden)
+    rest = visible & ~hidden
+    train = problem._replace(stack=stack.hiding(hidden))
+    blocks = [kernel.moment for kernel in stack.kernels()]
+    density = np.zeros((len(strengths), len(visible)))
     lengths = np.full_like(density, np.nan)
-    residuals = np.full((len(strengths), *seen.shape), np.nan)
+    residuals = np.full((len(strengths), *visible.shape), np.nan)
     late, model = 0, None
     # The same bits whatever the number of threads outside.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", MKMCWarning)  # the caller was warned of the whole stack
         for s in reversed(range(len(strengths))):
-            scale = None if prior is None else prior.scale
-            own = WishartPrior(strengths[s], scale)
-            result = fit(train, strength=strengths[s], prior=own, initial=model, **options)
-            if result.interrupted:
+            own = train._replace(prior=prior.with_strength(strengths[s]))
+            solution = solve(own, initial=model, **options)
+            if solution.interrupted:
                 raise KeyboardInterrupt
-            model = result.model
-            late += not result.converged
-            for k, nu in enumerate(options["degrees_of_freedom"].tolist()):
+            model = solution.model
+            late += not solution.converged
+            for k, nu in enumerate(degrees.tolist()):
                 if not hidden[k].any():
                     continue
-                block = stack.values[k][np.ix_(seen[k], seen[k])]
-                density[s, k], length, own_residuals = held_out(model, seen[k], rest[k], block)
+                density[s, k], length, of_objects = held_out(model, visible[k], rest[k], blocks[k])
                 density[s, k] *= nu
                 if not predicted[k].any():
                     continue
                 told = rest[k] | predicted[k]
-                if not told[seen[k]].all():
-                    part = block[np.ix_(told[seen[k]], told[seen[k]])]
-                    _, length, own_residuals = held_out(model, told, rest[k], part)
-                lengths[s, k], residuals[s, k, predicted[k]] = length, own_residuals
+                if not told[visible[k]].all():
+                    part = blocks[k][np.ix_(told[visible[k]], told[visible[k]])]
+                    _, length, of_objects = held_out(model, told, rest[k], part)
+                lengths[s, k], residuals[s, k, predicted[k]] = length, of_objects
     return density, lengths, residuals, late
 
 
 def held_out(
     model: GaussianModel,
-    seen: NDArray[np.bool_],
+    visible: NDArray[np.bool_],
     rest: NDArray[np.bool_],
     moment: NDArray[np.float64],
 ) -> tuple[float, float, NDArray[np.float64]]:
-    """Score the objects that are seen but not in the rest, given the rest.
+    """Score the objects that are visible but not in the rest, given the rest.
 
     Returns
     -------
@@ -267,13 +259,13 @@ def held_out(
         Their expected log density in nats, their expected squared Mahalanobis length per object,
         and the expected squared residual of each over its conditional variance.
     """
-    part = GaussianModel.of(model.matrix[np.ix_(seen, seen)], model.objects[seen])
-    conditional = part.condition(rest[seen])
-    v, h = np.flatnonzero(rest[seen]), np.flatnonzero(~rest[seen])
+    part = GaussianModel.of(model.matrix[np.ix_(visible, visible)], model.objects[visible])
+    conditional = part.condition(rest[visible])
+    v, h = np.flatnonzero(rest[visible]), np.flatnonzero(~rest[visible])
     a, c = conditional.regression, conditional.covariance
     crossed = a.T @ moment[np.ix_(v, h)]
     residual = moment[np.ix_(h, h)] - crossed - crossed.T + a.T @ moment[np.ix_(v, v)] @ a
     factor = cholesky(c, "conditional covariance", conditional.hidden, TOO_SINGULAR)
-    length = float(np.trace(solve(factor, residual)))
-    density = -0.5 * (len(h) * LOG_2_PI + log_determinant(factor) + length)
+    length = float(np.trace(cholesky_solve(factor, residual)))
+    density = gaussian_log_likelihood(len(h), log_determinant(factor), length)
     return density, length / len(h), np.diagonal(residual) / np.diagonal(c)

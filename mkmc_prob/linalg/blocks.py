@@ -9,60 +9,63 @@ from numpy.typing import NDArray
 from .products import inner
 from .symmetric import Matrix
 
-#: Rows that are gathered or scattered at a time, for the same reason.
+Indices = NDArray[np.intp]
+
+#: Rows gathered or scattered at a time: two such blocks fit in a core's own cache.
 STRIP = 32
-
-
-#: Rows of a strip that is multiplied: with fewer, products are slower.
+#: The fewest rows of a strip that is multiplied: products with fewer are slower.
 THIN = 192
 
 
-class Workspace(threading.local):
-    """Buffers by name, allocated once and reused; each thread has its own.
+class Buffer:
+    """Memory for one matrix at a time, reused: a fresh large array costs as much as its arithmetic.
 
-    Fresh large arrays cost as much as the arithmetic done with them. What is taken under a name
-    is good until the name is taken again.
+    A matrix taken from it is valid until the next one is taken.
     """
 
     def __init__(self) -> None:
-        self._buffers: dict[str, Matrix] = {}
+        self._memory = np.empty(0)
 
-    def __reduce__(self) -> tuple[type["Workspace"], tuple[()]]:
-        return Workspace, ()  # a copy, or another process, has buffers of its own
+    def array(self, rows: int, columns: int) -> Matrix:
+        """Return a matrix of this shape, its entries not set."""
+        if self._memory.size < rows * columns:
+            self._memory = np.empty(0)  # freed before the larger one is allocated
+            self._memory = np.empty(rows * columns)
+        return self._memory[: rows * columns].reshape(rows, columns)
 
-    def array(self, name: str, rows: int, columns: int) -> Matrix:
-        """Return an array of this shape whose entries are whatever they were."""
-        buffer = self._buffers.get(name)
-        if buffer is None or buffer.size < rows * columns:
-            del buffer  # before the new one comes
-            self._buffers.pop(name, None)
-            buffer = self._buffers[name] = np.empty(rows * columns)
-        return buffer[: rows * columns].reshape(rows, columns)
-
-    def block(
-        self, name: str, matrix: Matrix, rows: NDArray[np.intp], columns: NDArray[np.intp]
-    ) -> Matrix:
+    def block(self, matrix: Matrix, rows: Indices, columns: Indices) -> Matrix:
         """Return ``matrix[np.ix_(rows, columns)]``."""
-        out = self.array(name, len(rows), len(columns))
+        out = self.array(len(rows), len(columns))
         for i in range(0, len(rows), STRIP):
             strip = slice(i, i + STRIP)
             np.take(matrix[rows[strip]], columns, axis=1, out=out[strip], mode="clip")
         return out
 
 
-def strips(size: int) -> Iterator[slice]:
-    """Yield the rows of a symmetric matrix in some six strips, not too thin for fast products.
+class Workspace(threading.local):
+    """The buffers of an E-step, which goes from kernel to kernel; each thread has its own."""
 
-    Each needs only what lies left of its end: together little more than half of the matrix.
+    def __init__(self) -> None:
+        self.factored, self.across, self.regression = Buffer(), Buffer(), Buffer()
+        self.cross, self.strip = Buffer(), Buffer()
+        self.whitened, self.score = Buffer(), Buffer()
+        self.explained, self.noise = Buffer(), Buffer()
+
+    def __reduce__(self) -> tuple[type["Workspace"], tuple[()]]:
+        return Workspace, ()  # a copy, or another process, has buffers of its own
+
+
+def strips(size: int) -> Iterator[slice]:
+    """Yield the rows of a symmetric matrix in about six strips, wide enough for fast products.
+
+    Each needs only the columns before its end: little more than half of the matrix in all.
     """
     rows = max(THIN, -(-size // 6))
     for i in range(0, size, rows):
         yield slice(i, min(i + rows, size))
 
 
-def inner_of_block(
-    matrix: Matrix, rows: NDArray[np.intp], columns: NDArray[np.intp], block: Matrix
-) -> float:
+def inner_of_block(matrix: Matrix, rows: Indices, columns: Indices, block: Matrix) -> float:
     """Return <A, B> of A = ``matrix[np.ix_(rows, columns)]`` and `block`."""
     total = 0.0
     for i in range(0, len(rows), STRIP):
@@ -75,8 +78,8 @@ def inner_of_block(
 def add_rows(
     out: Matrix,
     weight: float,
-    rows: NDArray[np.intp],
-    order: NDArray[np.intp],
+    rows: Indices,
+    order: Indices,
     left: Matrix,
     right: Matrix,
 ) -> None:

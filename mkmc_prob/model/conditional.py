@@ -1,9 +1,7 @@
-"""The conditional distribution of what a kernel hides given what it shows: the E-step's heart.
+"""The conditional distribution of a kernel's hidden objects given its visible ones.
 
-Enters: the model matrix M or its precision P = M^-1, and which objects are visible. Leaves: the
-regression and the covariance of the hidden objects given the visible, and the expected second
-moments that they give (the paper's E-step, Algorithm 1, lines 8 and 9). There are two forms of the
-same equations, one cheap where little is hidden, one where much is.
+It gives the paper's E-step (Algorithm 1, lines 8 and 9) in two forms: one is cheap if few objects
+are hidden, the other if many are.
 """
 
 from collections.abc import Iterator
@@ -23,15 +21,18 @@ from ..linalg.products import inner, product, symmetric_product
 from ..linalg.symmetric import Matrix, mirror, symmetrize
 from ..stacks.labels import Labels
 from ..stacks.matrix import as_array
-from ..utils.arguments import generator
+from ..utils.arguments import checked, seed
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
-
-
 TOO_SINGULAR = (
-    "The model matrix is too near to singular: raise the strength, or normalize(stack) kernels "
-    "whose scales are far from the prior's."
+    "The model matrix is too close to singular: raise the strength, or normalize(stack) if the "
+    "kernels' scales are far from the prior's."
 )
+
+
+def gaussian_log_likelihood(size: int, log_det: float, trace: float) -> float:
+    """Return E_q[log N(v | 0, C)] in nats from n, log det C and tr C^-1 E_q[v v']."""
+    return -0.5 * (size * LOG_2_PI + log_det + trace)
 
 
 def gaussian_entropy(size: int, log_det: float) -> float:
@@ -40,20 +41,22 @@ def gaussian_entropy(size: int, log_det: float) -> float:
 
 
 def precision_form_cost(n: int, m: int) -> float:
-    """Return the operations of an E-step in `PrecisionForm`, beside the precision of M."""
+    """Return the operations of an E-step in `PrecisionForm`, given the precision of M."""
     return m**3 + 3.0 * n * m**2 + 2.0 * n**2 * m
 
 
 def covariance_form_cost(n: int, m: int) -> float:
-    """Return the operations of an E-step in `CovarianceForm`, twice: they are half as fast.
-
-    It works with thin triangular factors and on blocks as large as what is hidden.
-    """
+    """Return the operations of an E-step in `CovarianceForm`, doubled: they run half as fast."""
     return 2.0 * (4 * n**3 / 3 + 4.0 * n**2 * m + n * m**2)
 
 
-class Strip(NamedTuple):
-    """Some rows of E[h x']: of Q_hv whole, of Q_hh what lies left of the strip's end."""
+def precision_form_is_cheaper(n: int, m: int) -> bool:
+    """Return which form is cheaper for n visible and m hidden objects."""
+    return precision_form_cost(n, m) < covariance_form_cost(n, m)
+
+
+class HiddenRows(NamedTuple):
+    """Some rows of E[h x']: all of Q_hv, and Q_hh up to the diagonal block of these rows."""
 
     rows: slice
     cross: Matrix
@@ -64,14 +67,14 @@ class ConditionalGaussian:
     """The hidden objects h given the visible objects v, under N(0, M).
 
     h | v ~ N(A' v, C) with the regression A = M_vv^-1 M_vh and the conditional covariance
-    C = M_hh - M_hv A, the Schur complement of M_vv. Made by `GaussianModel.condition`, as a
+    C = M_hh - M_hv A, the Schur complement of M_vv. `GaussianModel.condition` returns it, as a
     `CovarianceForm` or a `PrecisionForm`.
     Equations :eq:`eq-regression` and :eq:`eq-conditional` of the derivation.
 
     Attributes
     ----------
     regression : ndarray, shape (n, m)
-        A; column j holds the coefficients of hidden object j on the n visible ones.
+        A; column j holds the coefficients of hidden object j on the n visible objects.
     covariance : ndarray, shape (m, m)
         C, exactly symmetric.
     log_determinant : float
@@ -120,23 +123,23 @@ class ConditionalGaussian:
         """The entropy of h given v in nats, (1/2) (m log 2 pi e + log det C)."""
         return gaussian_entropy(len(self.hidden), self.log_determinant)
 
-    def strips(self, visible_moment: Matrix) -> Iterator[Strip]:
-        """Yield Q_hv = A' Q_vv and Q_hh = C + A' Q_vv A, strip by strip.
+    def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
+        """Yield Q_hv = A' Q_vv and Q_hh = C + A' Q_vv A, some rows at a time.
 
-        A strip is good until the next. So little of a completed kernel is held at a time, and of
-        the symmetric Q_hh little more than half is computed.
+        Each item is valid until the next. So only a few rows are held at a time, and little more
+        than half of the symmetric Q_hh is computed.
         """
         raise NotImplementedError
 
-    def trace(self, strip: Strip, precision: Matrix) -> float:
-        """Return a strip's share of 2 tr P_hv Q_vh + tr P_hh Q_hh, P the precision."""
-        rows, cross, hidden = strip
+    def inner_with(self, part: HiddenRows, precision: Matrix) -> float:
+        """Return what these rows add to 2 tr P_hv Q_vh + tr P_hh Q_hh, P the precision."""
+        rows, cross, hidden = part
         own, start = self._h[rows], rows.start
-        total = self._trace_across(rows, cross, precision)
+        total = self._inner_across(rows, cross, precision)
         total += inner_of_block(precision, own, self._h[:start], hidden[:, :start])
         return 2.0 * total + inner_of_block(precision, own, own, hidden[:, start:])
 
-    def _trace_across(self, rows: slice, cross: Matrix, precision: Matrix) -> float:
+    def _inner_across(self, rows: slice, cross: Matrix, precision: Matrix) -> float:
         return inner_of_block(precision, self._h[rows], self._v, cross)
 
     def expected_second_moments(self, visible_moment: Matrix) -> tuple[Matrix, Matrix]:
@@ -154,32 +157,31 @@ class ConditionalGaussian:
         tuple of ndarray
             E[v h'], shape (n, m), and E[h h'], shape (m, m), exactly symmetric.
         """
-        n = len(self.visible)
+        n, m = len(self.visible), len(self.hidden)
         if np.shape(visible_moment) != (n, n):
             raise KernelError(
                 f"visible_moment: shape {np.shape(visible_moment)} found, ({n}, {n}) expected: one "
-                "row and column a visible object."
+                "row and column per visible object."
             )
-        m = len(self.hidden)
         cross, hidden = np.empty((n, m)), np.empty((m, m))
-        for strip in self.strips(np.ascontiguousarray(visible_moment, dtype=np.float64)):
-            cross[:, strip.rows] = strip.cross.T
-            hidden[strip.rows, : strip.rows.stop] = strip.hidden
+        for part in self.hidden_rows(np.ascontiguousarray(visible_moment, dtype=np.float64)):
+            cross[:, part.rows] = part.cross.T
+            hidden[part.rows, : part.rows.stop] = part.hidden
         return cross, mirror(hidden)
 
+    @checked(seed=seed)
     def sample(self, visible_values: Matrix, *, seed: int | np.random.Generator) -> xr.DataArray:
         """Draw h given each row of `visible_values`, shape (draws, n); returns (draw, object)."""
-        rng = generator(seed)
         values = np.atleast_2d(as_array(visible_values, "visible_values"))
         if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
-            raise KernelError("visible_values: not all are finite real numbers. Give such.")
+            raise KernelError("visible_values: must be finite real numbers.")
         if values.ndim != 2 or values.shape[1] != len(self.visible):
             raise KernelError(
                 f"visible_values: shape {values.shape} found; one column for each of the "
                 f"{len(self.visible)} visible objects is needed."
             )
         factor = cholesky(self.covariance, "conditional covariance", self.hidden, TOO_SINGULAR)
-        noise = rng.standard_normal((len(values), len(self.hidden)))
+        noise = np.random.default_rng(seed).standard_normal((len(values), len(self.hidden)))
         return xr.DataArray(
             values @ self.regression + noise @ factor.T,
             dims=("draw", "object"),
@@ -189,7 +191,7 @@ class ConditionalGaussian:
 
 
 class PrecisionForm(ConditionalGaussian):
-    """h given v from P = M^-1: one Cholesky of P_hh, m^3/3 operations.
+    """h given v from P = M^-1, by one Cholesky factor of P_hh, m^3/3 operations.
 
     C = P_hh^-1 and A = -P_vh C. Equation :eq:`eq-precision-form` of the derivation.
     """
@@ -202,17 +204,16 @@ class PrecisionForm(ConditionalGaussian):
         space: Workspace | None = None,
     ) -> None:
         super().__init__(visible, objects, space)
-        v, h = self._v, self._h
-        space = self._space
-        block = space.block("factored", precision, h, h)
+        v, h, space = self._v, self._h, self._space
+        block = space.factored.block(precision, h, h)
         factor = cholesky(
             block, "model precision", self.hidden, TOO_SINGULAR, overwrite=True, clean=False
         )
         self.log_determinant = -log_determinant(factor)
-        # C is wanted itself; a product with it takes half the time of two solves.
+        # C itself is needed, and a product with it takes half the time of two solves.
         self._covariance = inverse(factor, overwrite=True)
-        self._across = space.block("across", precision, h, v)
-        out = space.array("regression", len(h), len(v))
+        self._across = space.across.block(precision, h, v)
+        out = space.regression.array(len(h), len(v))
         self._regression = symmetric_product(self._covariance, self._across, out, -1.0).T
 
     @property
@@ -225,23 +226,23 @@ class PrecisionForm(ConditionalGaussian):
         """C = P_hh^-1."""
         return self._covariance
 
-    def strips(self, visible_moment: Matrix) -> Iterator[Strip]:
+    def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
         """Yield A' Q_vv and C + (A' Q_vv) A."""
         (n, m), space = self.regression.shape, self._space
         for rows in strips(m):
             count, end = rows.stop - rows.start, rows.stop
             across = self.regression[:, rows].T
-            cross = product(across, visible_moment, space.array("cross", count, n))
-            hidden = product(cross, self.regression[:, :end], space.array("strip", count, end))
+            cross = product(across, visible_moment, space.cross.array(count, n))
+            hidden = product(cross, self.regression[:, :end], space.strip.array(count, end))
             hidden += self.covariance[rows, :end]
-            yield Strip(rows, cross, hidden)
+            yield HiddenRows(rows, cross, hidden)
 
-    def _trace_across(self, rows: slice, cross: Matrix, precision: Matrix) -> float:
+    def _inner_across(self, rows: slice, cross: Matrix, precision: Matrix) -> float:
         return inner(self._across[rows], cross)
 
 
 class CovarianceForm(ConditionalGaussian):
-    """h given v from M: one Cholesky of M_vv, n^3/3 operations.
+    """h given v from M, by one Cholesky factor of M_vv, n^3/3 operations.
 
     With M_vv = L L' and W = L^-1 M_vh: A = L'^-1 W, C = M_hh - W' W and
     log det C = log det M - log det M_vv; `log_det` is log det M.
@@ -258,11 +259,10 @@ class CovarianceForm(ConditionalGaussian):
     ) -> None:
         super().__init__(visible, objects, space)
         self._matrix = matrix
-        v, h = self._v, self._h
-        block = self._space.block("factored", matrix, v, v)
+        v, h, space = self._v, self._h, self._space
+        block = space.factored.block(matrix, v, v)
         self._factor = cholesky(block, "model matrix", self.visible, TOO_SINGULAR, overwrite=True)
-        across = self._space.block("across", matrix, h, v).T
-        self._half = half_solve(self._factor, across, overwrite=True)
+        self._half = half_solve(self._factor, space.across.block(matrix, h, v).T, overwrite=True)
         self.log_determinant = log_det - log_determinant(self._factor)
 
     @cached_property
@@ -277,23 +277,23 @@ class CovarianceForm(ConditionalGaussian):
         explained = product(self._half.T, self._half, np.empty_like(covariance))
         return np.subtract(covariance, symmetrize(explained), out=covariance)
 
-    def strips(self, visible_moment: Matrix) -> Iterator[Strip]:
+    def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
         """Yield W' E L' and M_hh - W' (I - E) W, with E = L^-1 Q_vv L'^-1.
 
-        They are A' Q_vv and C + A' Q_vv A, with one product of m^2 n operations instead of two.
+        They equal A' Q_vv and C + A' Q_vv A, with one product of m^2 n operations instead of two.
         """
         (n, m), space = self._half.shape, self._space
         if n:
-            copy = space.array("whitened", n, n)
+            copy = space.whitened.array(n, n)
             copy[...] = visible_moment
             whitened, _ = lapack.dsygst(copy.T, self._factor, itype=1, lower=1, overwrite_a=1)
         for rows in strips(m):
             end = rows.stop
-            hidden = space.block("strip", self._matrix, self._h[rows], self._h[:end])
+            hidden = space.strip.block(self._matrix, self._h[rows], self._h[:end])
             half = self._half[:, rows]
             if n:
                 moved = blas.dsymm(1.0, whitened, half, lower=1)
                 rest = np.subtract(half, moved, order="F")
                 product(rest.T, self._half[:, :end], hidden, add=-1.0)
                 half = blas.dtrmm(1.0, self._factor, moved, lower=1, overwrite_b=1)
-            yield Strip(rows, half.T, hidden)
+            yield HiddenRows(rows, half.T, hidden)

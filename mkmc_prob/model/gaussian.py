@@ -1,11 +1,10 @@
-"""The complete-data model: every kernel's vector is N(0, M) (the paper, Section "MKMC is an EM").
+"""The model of the complete data: every kernel's vector is N(0, M) (the paper, "MKMC is an EM").
 
-Enters: the model matrix M, labelled. Leaves: its Cholesky factor, precision and log determinant
-(each computed once, when first asked for), log-likelihoods, and conditional distributions.
+A `GaussianModel` computes the Cholesky factor, the precision and the log determinant of M once
+each, when first asked for, and gives log-likelihoods and conditional distributions.
 """
 
 from collections.abc import Hashable, Iterable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,21 +13,20 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import blas
 
-from ..errors import IndefiniteKernelError, KernelError, LabelError
-from ..linalg.blocks import Workspace
-from ..linalg.cholesky import cholesky, inverse, log_determinant, solve
-from ..linalg.symmetric import Matrix, mirror
-from ..stacks.labels import Labels, as_labels, name_some, positions
-from ..stacks.matrix import LARGEST_ENTRY, as_array, labelled, square_matrix
-from ..utils.arguments import generator, positive_number, whole_number
+from ..errors import IndefiniteKernelError, LabelError
+from ..linalg import Matrix, Workspace, cholesky, inverse, log_determinant, mirror, solve
+from ..stacks.labels import Labels, as_labels, match
+from ..stacks.matrix import LARGEST_ENTRY, labelled, square_matrix
+from ..stacks.visibility import visible_mask
+from ..utils.arguments import checked, positive, seed, whole
 from .conditional import (
     LOG_2_PI,
     TOO_SINGULAR,
     ConditionalGaussian,
     CovarianceForm,
     PrecisionForm,
-    covariance_form_cost,
-    precision_form_cost,
+    gaussian_log_likelihood,
+    precision_form_is_cheaper,
 )
 
 
@@ -42,7 +40,7 @@ class GaussianModel:
     Parameters
     ----------
     covariance
-        M, symmetric positive definite, l x l: `DataArray` or `DataFrame` with labels, or a plain
+        M, symmetric positive definite, l x l: a labeled `DataArray` or `DataFrame`, or a plain
         array.
     objects
         The labels for a plain array; 0 to l - 1 if left out.
@@ -59,7 +57,7 @@ class GaussianModel:
     Raises
     ------
     KernelError, LabelError
-        As for a kernel; IndefiniteKernelError where M is not positive definite.
+        As for a kernel; IndefiniteKernelError if M is not positive definite.
 
     Examples
     --------
@@ -87,30 +85,38 @@ class GaussianModel:
         if len(own) != len(matrix):
             raise LabelError(f"objects: {len(own)} labels for {len(matrix)} objects.")
         self._set(matrix, own)
-        _ = self.cholesky  # a matrix that is not positive definite is refused at the door
+        _ = self.cholesky  # raises if M is not positive definite
 
     @classmethod
     def of(cls, matrix: Matrix, objects: Labels) -> "GaussianModel":
-        """Return the model of a matrix known to be symmetric: the M-step's way in, unchecked."""
+        """Return the model of a matrix known to be symmetric, unchecked, as the M-step gives it."""
         model = cls.__new__(cls)
         model._set(matrix, objects)
         return model
 
     @classmethod
     def of_factor(cls, factor: Matrix, objects: Labels) -> "GaussianModel":
-        """Return the model L L' of a lower triangular L, which is then its Cholesky factor."""
+        """Return the model L L' of a lower triangular L, which becomes its Cholesky factor."""
         model = cls.of(mirror(blas.dsyrk(1.0, factor, lower=1)).T, objects)
-        model.__dict__["cholesky"] = factor
+        model._cholesky = factor
+        return model
+
+    def without_precision(self) -> "GaussianModel":
+        """Return the same model without the memory that M^-1 takes."""
+        model = GaussianModel.of(self.matrix, self.objects)
+        model._cholesky, model._log_determinant = self._cholesky, self._log_determinant
         return model
 
     def _set(self, matrix: Matrix, objects: Labels) -> None:
-        self.matrix = matrix
+        self.matrix, self.objects = matrix, objects
         self.matrix.flags.writeable = False
-        self.objects = objects
+        self._cholesky: Matrix | None = None
+        self._precision: Matrix | None = None
+        self._log_determinant: float | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.matrix.flags.writeable = False  # what else is known was computed from it
+        self.matrix.flags.writeable = False  # the factor was computed from it
 
     def __repr__(self) -> str:
         return f"GaussianModel of {len(self.objects)} objects, covariance\n{self._table()}"
@@ -124,32 +130,34 @@ class GaussianModel:
 
     @property
     def covariance(self) -> xr.DataArray:
-        """M, labelled: dims ``(object, object_bis)``."""
+        """M, labeled: dims ``(object, object_bis)``."""
         return labelled(self.matrix, self.objects, "model")
 
-    @cached_property
+    @property
     def cholesky(self) -> Matrix:
         """The lower triangular L with L L' = M."""
-        return self._factored()
+        if self._cholesky is None:
+            self._cholesky = self._factored()
+        return self._cholesky
 
-    @cached_property
+    @property
     def log_determinant(self) -> float:
         """The log determinant of M."""
-        return log_determinant(self.cholesky)
+        if self._log_determinant is None:
+            self._log_determinant = log_determinant(self.cholesky)
+        return self._log_determinant
 
-    @cached_property
+    @property
     def precision(self) -> Matrix:
         """P = M^-1, exactly symmetric."""
-        if "cholesky" in self.__dict__:
-            return inverse(self.cholesky)
-        # Who asks for P first seldom needs the factor, which makes place for it.
-        factor = self._factored(clean=False)
-        self.__dict__["log_determinant"] = log_determinant(factor)
-        return inverse(factor, overwrite=True)
-
-    def forget_precision(self) -> None:
-        """Let go of M^-1; it is computed again when asked for."""
-        self.__dict__.pop("precision", None)
+        if self._precision is None and self._cholesky is not None:
+            self._precision = inverse(self._cholesky)
+        if self._precision is None:
+            # It overwrites the factor, which is rarely needed afterwards.
+            factor = self._factored(clean=False)
+            self._log_determinant = log_determinant(factor)
+            self._precision = inverse(factor, overwrite=True)
+        return self._precision
 
     def _factored(self, *, clean: bool = True) -> Matrix:
         variance = np.diagonal(self.matrix)
@@ -163,131 +171,93 @@ class GaussianModel:
 
     @property
     def natural_parameter(self) -> xr.DataArray:
-        """eta(M) = -M^-1 / 2, labelled (G in the paper's eq. for S and G).
+        """eta(M) = -M^-1 / 2, labeled (G in the paper's eq. for S and G).
 
         Equation :eq:`eq-natural-parameter` of the derivation.
         """
         return labelled(-0.5 * self.precision, self.objects, "natural_parameter")
 
+    @checked(degrees_of_freedom=positive)
     def cumulant(self, degrees_of_freedom: float = 1.0) -> float:
         """Return a(M) = (N/2) log det M + (N l / 2) log 2 pi, N the total degrees of freedom.
 
         Equation :eq:`eq-cumulant` of the derivation.
         """
-        size = len(self.objects)
-        degrees_of_freedom = positive_number(degrees_of_freedom, "degrees_of_freedom")
-        return 0.5 * degrees_of_freedom * (self.log_determinant + size * LOG_2_PI)
+        return 0.5 * degrees_of_freedom * (self.log_determinant + len(self.objects) * LOG_2_PI)
 
     def log_likelihood(self, second_moment: xr.DataArray | pd.DataFrame | ArrayLike) -> float:
         """Return E_q[log N(v | 0, M_vv)] in nats for a q with second moment E_q[v v'] = Q_vv.
 
-        This is -(1/2) (n log 2 pi + log det M_vv + tr M_vv^-1 Q_vv), by a Cholesky factor of
-        M_vv: the direct form. (The E-step gets the same number from the precision.)
+        This is -(1/2) (n log 2 pi + log det M_vv + tr M_vv^-1 Q_vv), computed from a Cholesky
+        factor of M_vv. (The E-step computes the same number from the precision.)
         Equation :eq:`eq-observed-log-likelihood` of the derivation.
 
         Parameters
         ----------
         second_moment
-            Q_vv, shape (n, n): labelled, over any of the model's objects, or a plain array over
-            all of them in their order.
+            Q_vv, shape (n, n): labeled, over any of the model's objects, or a plain array over all
+            of them in their order.
         """
         moment, place, factor = self._marginal(second_moment)
         trace = float(np.trace(solve(factor, moment)))
-        return -0.5 * (len(place) * LOG_2_PI + log_determinant(factor) + trace)
+        return gaussian_log_likelihood(len(place), log_determinant(factor), trace)
 
     def mahalanobis(self, second_moment: xr.DataArray | pd.DataFrame | ArrayLike) -> float:
         """Return the expected squared Mahalanobis length E_q[v' M_vv^-1 v] = tr M_vv^-1 Q_vv.
 
-        It is n, the number of visible objects, where Q_vv = M_vv. `second_moment` is as in
+        It is n, the number of visible objects, if Q_vv = M_vv. `second_moment` is as in
         `log_likelihood`.
         """
         moment, _, factor = self._marginal(second_moment)
         return float(np.trace(solve(factor, moment)))
 
     def _marginal(self, second_moment: Any) -> tuple[Matrix, NDArray[np.intp], Matrix]:
-        """Return Q_vv as an array, where its objects stand, and the Cholesky factor of M_vv."""
+        """Return Q_vv as an array, the positions of its objects, and the factor of M_vv."""
         moment, objects = square_matrix(second_moment, "second_moment")
-        place = self._places(objects, len(moment))
-        block = self.matrix[np.ix_(place, place)]
-        return moment, place, cholesky(block, "model matrix", self.objects[place], TOO_SINGULAR)
+        if objects is None and len(moment) != len(self.objects):
+            raise LabelError(
+                f"second_moment: {len(moment)} objects without labels, the model has "
+                f"{len(self.objects)}. Label them."
+            )
+        objects = self.objects if objects is None else objects
+        unmatched = "the model has no object {}. Drop it, or fit a model that has it."
+        places = match(objects, self.objects, unmatched)
+        block = self.matrix[np.ix_(places, places)]
+        return moment, places, cholesky(block, "model matrix", self.objects[places], TOO_SINGULAR)
 
     def condition(
         self, visible: ArrayLike | xr.DataArray, space: Workspace | None = None
     ) -> ConditionalGaussian:
-        """Return the distribution of the other objects given the visible ones.
+        """Return the distribution of the hidden objects given the visible ones.
 
         Equation :eq:`eq-conditional` of the derivation.
 
         Parameters
         ----------
         visible
-            One bool an object, aligned by label where it is labelled; or the labels of the visible
-            objects (in any order: the result keeps the model's). Integers are labels.
+            One bool per object, aligned by label if labeled; or the labels of the visible objects,
+            in any order (the result keeps the model's). Integers are labels.
         space
-            Where to put the result, for the E-step's loop; new arrays if left out.
+            The memory to work in, for the E-step's loop; new arrays if left out.
 
         Notes
         -----
         With n visible and m hidden objects, the precision form of the E-step costs about
-        m^3 + 3 n m^2 + 2 n^2 m operations beside the precision of M, the covariance form
-        4 n^3 / 3 + 4 n^2 m + n m^2 slower ones, which count twice; the cheaper is taken.
+        m^3 + 3 n m^2 + 2 n^2 m operations in addition to the precision of M, the covariance form
+        4 n^3 / 3 + 4 n^2 m + n m^2 operations that run half as fast. The cheaper one is taken.
         """
-        mask = self._mask(visible)
-        n, m = int(mask.sum()), int((~mask).sum())
-        if precision_form_cost(n, m) < covariance_form_cost(n, m):
+        mask = visible_mask(visible, self.objects, of="the model")
+        if precision_form_is_cheaper(int(mask.sum()), int((~mask).sum())):
             return PrecisionForm(self.precision, mask, self.objects, space)
         return CovarianceForm(self.matrix, self.log_determinant, mask, self.objects, space)
 
+    @checked(draws=whole(least=1), seed=seed)
     def sample(self, draws: int, *, seed: int | np.random.Generator) -> xr.DataArray:
         """Draw vectors from N(0, M); dims ``(draw, object)``."""
-        count = whole_number(draws, "draws", least=1)
-        noise = generator(seed).standard_normal((count, len(self.objects)))
+        noise = np.random.default_rng(seed).standard_normal((draws, len(self.objects)))
         return xr.DataArray(
             noise @ self.cholesky.T,
             dims=("draw", "object"),
             coords={"object": self.objects},
             name="sample",
         )
-
-    def _mask(self, visible: Any) -> NDArray[np.bool_]:
-        if isinstance(visible, xr.DataArray) and visible.indexes:
-            visible = visible.to_series()
-        if isinstance(visible, pd.Series) and visible.dtype == bool:
-            place = positions(self.objects, as_labels(visible.index, "visible"))
-            if (place < 0).any():
-                raise LabelError(
-                    f"visible: nothing is said of {name_some(self.objects[place < 0])}. Add it."
-                )
-            return visible.to_numpy()[place]
-        values = as_array(list(visible) if isinstance(visible, Iterable) else visible, "visible")
-        if values.ndim != 1 or (values.dtype == bool and values.shape != self.objects.shape):
-            raise KernelError(
-                f"visible: shape {values.shape} found, {self.objects.shape} expected: one bool an "
-                "object, or the labels of the visible ones."
-            )
-        if values.dtype == bool:
-            return values
-        zeros_and_ones = values.dtype.kind in "iu" and np.isin(values, (0, 1)).all()
-        if len(values) == len(self.objects) > 1 and zeros_and_ones:
-            raise KernelError(
-                f"visible: {values.tolist()} may be a mask or labels. A mask has bools."
-            )
-        mask = np.zeros(len(self.objects), dtype=bool)
-        mask[self._places(as_labels(values.tolist(), "visible"), len(values))] = True
-        return mask
-
-    def _places(self, objects: Labels | None, size: int) -> NDArray[np.intp]:
-        if objects is None:
-            if size != len(self.objects):
-                raise LabelError(
-                    f"second_moment: {size} objects without labels, the model has "
-                    f"{len(self.objects)}. Label them."
-                )
-            return np.arange(size)
-        place = positions(objects, self.objects)
-        if (place < 0).any():
-            raise LabelError(
-                f"the model has no object {name_some(objects[place < 0])}. Drop it, or fit a "
-                "model that has it."
-            )
-        return place

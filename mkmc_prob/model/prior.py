@@ -1,8 +1,4 @@
-"""The Wishart prior of the model matrix (the paper, Section "MKMC is an EM Algorithm").
-
-Enters: a strength lambda > 0 and a scale matrix T (the identity in the paper). Leaves: log p(M)
-and its mode, and the two distributions that the same formula can be read as.
-"""
+"""The Wishart prior of the model matrix (the paper, Section "MKMC is an EM Algorithm")."""
 
 from functools import cached_property
 from typing import Any
@@ -13,19 +9,17 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from ..errors import KernelError, LabelError
-from ..linalg.cholesky import cholesky, inverse
-from ..linalg.products import inner
-from ..linalg.symmetric import Matrix
-from ..stacks.labels import Labels, name_some, positions
+from ..linalg import Matrix, cholesky, inner, inverse
+from ..stacks.labels import Labels, match
 from ..stacks.matrix import labelled, square_matrix
-from ..utils.arguments import positive_number, real_number, whole_number
+from ..utils.arguments import checked, positive, whole
 from .gaussian import GaussianModel
 
 
 class WishartPrior:
     r"""The prior of the model matrix M: log p(M) = -(lambda/2) (log det M + tr T M^-1) + const.
 
-    The constant is left out throughout. The same expression has two readings:
+    The constant is left out throughout. The expression can be read in two ways:
 
     - as a density of the precision P = M^-1 it is a proper Wishart distribution with
       lambda + l + 1 degrees of freedom and scale (lambda T)^-1, whose mode is T^-1;
@@ -34,24 +28,23 @@ class WishartPrior:
 
     Equations :eq:`eq-prior` and :eq:`eq-prior-kl` of the derivation.
 
-    The strength counts as observations: it is relative to the sum of the degrees of freedom of
-    the kernels, and means less where those are larger.
+    The strength is measured in pseudo-observations: it is relative to the sum of the kernels'
+    degrees of freedom, and means less if those are larger.
 
     Parameters
     ----------
     strength
         lambda > 0.
     scale
-        T, symmetric positive definite, l x l: labelled (`DataArray`, `DataFrame`), then aligned by
-        label wherever it is used, or a plain array in the order of the objects. The identity if
-        left out.
+        T, symmetric positive definite, l x l: labeled (`DataArray`, `DataFrame`), and then aligned
+        by label, or a plain array in the order of the objects. The identity if left out.
 
     Raises
     ------
     KernelError
-        Where the strength is not a finite number > 0, or the scale not a symmetric matrix.
+        If the strength is not a finite number > 0, or the scale not a symmetric matrix.
     IndefiniteKernelError
-        Where the scale is not positive definite.
+        If the scale is not positive definite.
 
     Examples
     --------
@@ -62,21 +55,28 @@ class WishartPrior:
     -0.75
     """
 
+    @checked(strength=positive)
     def __init__(
         self, strength: float, scale: xr.DataArray | pd.DataFrame | ArrayLike | None = None
     ) -> None:
-        self.strength = positive_number(strength, "strength")
-        self._matrix: Matrix | None = None
-        self._objects: Labels | None = None
-        if scale is not None:
-            self._matrix, self._objects = square_matrix(scale, "prior scale")
-            self._matrix.flags.writeable = False
-            cholesky(
-                self._matrix,
-                "prior scale",
-                self._objects,
-                "Pass a positive definite scale, or none for the identity.",
-            )
+        self._set(
+            strength, *((None, None) if scale is None else square_matrix(scale, "prior scale"))
+        )
+        if self._matrix is not None:
+            remedy = "Pass a positive definite scale, or none for the identity."
+            cholesky(self._matrix, "prior scale", self._objects, remedy)
+
+    @classmethod
+    def of(cls, strength: float, matrix: Matrix | None, objects: Labels | None) -> "WishartPrior":
+        """Return the prior with a scale known to be positive definite: it is not factored again."""
+        prior = cls.__new__(cls)
+        prior._set(strength, matrix, objects)
+        return prior
+
+    def _set(self, strength: float, matrix: Matrix | None, objects: Labels | None) -> None:
+        self.strength, self._matrix, self._objects = strength, matrix, objects
+        if matrix is not None:
+            matrix.flags.writeable = False
 
     def __repr__(self) -> str:
         scale = "identity" if self._matrix is None else f"{len(self._matrix)} x {len(self._matrix)}"
@@ -84,12 +84,12 @@ class WishartPrior:
 
     @property
     def is_identity(self) -> bool:
-        """Whether the scale is the identity of whatever size (the paper's prior)."""
+        """Whether the scale is the identity (the paper's prior), for any number of objects."""
         return self._matrix is None
 
     @cached_property
     def scale(self) -> xr.DataArray | None:
-        """T, labelled; None where it is the identity of whatever size."""
+        """T, labeled; None if it is the identity."""
         if self._matrix is None:
             return None
         objects = np.arange(len(self._matrix)) if self._objects is None else self._objects
@@ -101,28 +101,26 @@ class WishartPrior:
         Raises
         ------
         LabelError
-            Where the scale has no row for one of the objects, or (unlabelled) another size.
+            If the scale has no row for one of the objects or, without labels, another size.
         """
         labels = objects if isinstance(objects, np.ndarray) else None
-        size = whole_number(objects, "objects", least=1) if labels is None else len(labels)
+        size = whole(least=1)(objects, "objects") if labels is None else len(labels)
         if self._matrix is None:
             return np.eye(size)
         if self._objects is None or labels is None:
             if len(self._matrix) != size:
                 raise LabelError(
                     f"prior scale: it is {len(self._matrix)} x {len(self._matrix)}, for {size} "
-                    "objects. Label it, or give it their size."
+                    "objects. Label it, or pass one of their size."
                 )
             return self._matrix
-        place = positions(labels, self._objects)
-        if (place < 0).any():
-            raise LabelError(
-                f"prior scale: no row for object {name_some(labels[place < 0])}. Add it."
-            )
-        return self._matrix[np.ix_(place, place)]
+        if labels is self._objects or np.array_equal(labels, self._objects):
+            return self._matrix
+        places = match(labels, self._objects, "prior scale: no row for object {}. Add it.")
+        return self._matrix[np.ix_(places, places)]
 
     def log_density(self, model: GaussianModel | xr.DataArray | ArrayLike) -> float:
-        """Return -(lambda/2) (log det M + tr T M^-1), without the normalising constant.
+        """Return -(lambda/2) (log det M + tr T M^-1), without the normalizing constant.
 
         Equation :eq:`eq-prior` of the derivation.
         """
@@ -142,27 +140,25 @@ class WishartPrior:
         return self.scale_matrix(objects)
 
     def precision_distribution(self, objects: Labels | int) -> Any:
-        """Return the proper reading: P ~ Wishart(lambda + l + 1, (lambda T)^-1), frozen.
+        """Return the proper distribution P ~ Wishart(lambda + l + 1, (lambda T)^-1), frozen.
 
         Equation :eq:`eq-prior-precision` of the derivation.
         """
-        from scipy import stats  # slow to import, and only the two distributions need it
+        from scipy import stats  # slow to import, and only these two methods need it
 
         scale = self.strength * self.scale_matrix(objects)
-        size = len(scale)
-        return stats.wishart(
-            df=self.strength + size + 1, scale=inverse(cholesky(scale, "prior scale"))
-        )
+        degrees = self.strength + len(scale) + 1
+        return stats.wishart(df=degrees, scale=inverse(cholesky(scale, "prior scale")))
 
     def covariance_distribution(self, objects: Labels | int) -> Any:
-        """Return the other reading: M ~ inverse Wishart(lambda - l - 1, lambda T), frozen.
+        """Return the distribution M ~ inverse Wishart(lambda - l - 1, lambda T), frozen.
 
         Equation :eq:`eq-prior-covariance` of the derivation.
 
         Raises
         ------
         KernelError
-            Where it is improper, that is unless lambda > 2 l.
+            If it is improper, that is unless lambda > 2 l.
         """
         from scipy import stats
 
@@ -176,26 +172,15 @@ class WishartPrior:
         return stats.invwishart(df=self.strength - size - 1, scale=self.strength * scale)
 
     def restricted(self, objects: Labels, keep: Labels) -> "WishartPrior":
-        """Return the prior of the objects to `keep`: the same strength, T's block."""
-        if self.is_identity:
+        """Return the prior of the objects to `keep`: the same strength, T's block, labeled."""
+        if self.is_identity or self._objects is keep:
             return self
-        place = positions(keep, objects)
-        block = self.scale_matrix(objects)[np.ix_(place, place)]
-        return WishartPrior(self.strength, labelled(block, keep, "scale"))
-
-
-DEFAULT_STRENGTH = 0.1
-
-
-def one_prior(strength: Any, prior: WishartPrior | None) -> WishartPrior:
-    """Return the prior that the two arguments mean; raise where they contradict each other."""
-    if prior is None:
-        return WishartPrior(strength)
-    if not isinstance(prior, WishartPrior):
-        raise KernelError(f"prior: {prior!r} found; pass WishartPrior(strength, scale).")
-    if real_number(strength) not in (DEFAULT_STRENGTH, prior.strength):
-        raise KernelError(
-            f"strength: {strength!r} found beside a prior of strength {prior.strength:g}. Give one "
-            "of the two."
+        places = match(keep, objects, "prior scale: {} are not among the objects.")
+        return WishartPrior.of(
+            self.strength, self.scale_matrix(objects)[np.ix_(places, places)], keep
         )
-    return prior
+
+    @checked(strength=positive)
+    def with_strength(self, strength: float) -> "WishartPrior":
+        """Return the prior with the same scale, which is not factored again."""
+        return WishartPrior.of(strength, self._matrix, self._objects)

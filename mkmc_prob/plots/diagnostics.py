@@ -12,6 +12,7 @@ import xarray as xr
 from ..diagnostics.agreement import disagreement, kernel_agreement
 from ..diagnostics.fitted import FitResult, as_result
 from ..errors import LabelError, MKMCError
+from ..stacks.stack import visible_objects
 from ..utils.arguments import real_number
 from .axes import (
     COLOURS,
@@ -143,7 +144,7 @@ def plot_agreement(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
 
     table = kernel_agreement(as_result(result))
     given, ax = ax, axes_or_new(ax)
-    visible = result.summary()["visible"]
+    visible = visible_objects(result.observed).sum("object").to_series()
     table = table.assign(area=20.0 + 180.0 * (table["effective_rank"] / visible))
     table = table[["mahalanobis", "correlation", "area"]].dropna()
     entries = []

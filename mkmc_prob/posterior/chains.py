@@ -176,7 +176,7 @@ class Chain(NamedTuple):
 
 def block_length(sampler: GibbsSampler) -> int:
     """Return how many steps a block has: by the problem's size alone, not by time."""
-    size, kernels = len(sampler.em.objects), len(sampler.em.sources)
+    size, kernels = len(sampler.em.objects), len(sampler.em.kernels)
     return int(np.clip(BLOCK_OPERATIONS / (4.0 * (kernels + 1) * size**3), 1, LONGEST_BLOCK))
 
 

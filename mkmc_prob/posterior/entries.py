@@ -40,7 +40,7 @@ class Entries:
         size = len(em.objects)
         self.size_model = size * (size + 1) // 2
         starts = [0]
-        for source in em.sources:
+        for source in em.kernels:
             n, m = len(source.v), len(source.h)
             starts.append(starts[-1] + n * m + m * (m + 1) // 2)
         self._starts = starts
@@ -98,7 +98,7 @@ class Entries:
             ) from error
 
     def _of_kernel(self, k: int, i: int, j: int, what: str) -> int:
-        source, start = self.em.sources[k], self._starts[k]
+        source, start = self.em.kernels[k], self._starts[k]
         n = len(source.v)
         shown = source.visible[[i, j]]
         if shown.all():
@@ -128,7 +128,7 @@ class Entries:
     def hidden_pairs(self, places: Places) -> tuple[Places, Places, Places]:
         """Return the kernels, hidden objects and other objects of hidden entries."""
         parts = []
-        for k, source in enumerate(self.em.sources):
+        for k, source in enumerate(self.em.kernels):
             v, h = source.v, source.h
             i, j = np.tril_indices(len(h))
             rows = np.concatenate([np.repeat(h, len(v)), h[i]])
@@ -173,9 +173,9 @@ class Entries:
         """
         size = len(self.em.objects)
         lead = values.shape[:-1]
-        out = np.empty((*lead, len(self.em.sources), size, size), dtype=values.dtype)
+        out = np.empty((*lead, len(self.em.kernels), size, size), dtype=values.dtype)
         out[...] = shown
-        for k, source in enumerate(self.em.sources):
+        for k, source in enumerate(self.em.kernels):
             v, h = source.v, source.h
             n, m = len(v), len(h)
             part = values[..., self._starts[k] : self._starts[k + 1]]
@@ -192,7 +192,7 @@ class Entries:
         """Which pairs of objects the prior alone ties: no chain of kernels leads from i to j."""
         objects = self.em.objects
         seen = xr.DataArray(
-            np.stack([source.visible for source in self.em.sources]),
+            np.stack([source.visible for source in self.em.kernels]),
             dims=("kernel", "object"),
             coords={"kernel": self.em.names, "object": objects},
         )
@@ -220,11 +220,11 @@ class Entries:
         """
         strength, size = self.em.prior.strength, len(self.em.objects)
         degrees = self.em.degrees_of_freedom
-        counts = np.array([len(source.v) for source in self.em.sources])
+        counts = np.array([len(source.v) for source in self.em.kernels])
         total = float(degrees[counts > 0].sum())
         alone = np.zeros(size)  # the degrees of freedom of kernels that show this object only
         for k in np.flatnonzero(counts == 1).tolist():
-            alone[self.em.sources[k].v[0]] += degrees[k]
+            alone[self.em.kernels[k].v[0]] += degrees[k]
         least = np.full((size, size), total)
         for x in np.flatnonzero(alone).tolist():
             elsewhere = np.arange(size) != x
@@ -233,7 +233,7 @@ class Entries:
             )
         of_model = strength + least > 2.0
         of_kernels = np.ones((len(counts), size, size), dtype=bool)
-        for k, source in enumerate(self.em.sources):
+        for k, source in enumerate(self.em.kernels):
             inside = np.ix_(source.h, source.h)
             if counts[k] == 0:
                 of_kernels[k][inside] = of_model[inside]

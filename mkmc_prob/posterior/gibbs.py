@@ -13,15 +13,15 @@ from scipy.linalg import blas
 from threadpoolctl import threadpool_limits
 
 from ..em.em import EM
-from ..em.statistics import Source
 from ..errors import KernelError
 from ..linalg.blocks import Workspace, add_rows, inner_of_block
 from ..linalg.cholesky import cholesky, half_solve, log_determinant
 from ..linalg.products import inner, product
 from ..linalg.rounding import rounding_share
 from ..linalg.symmetric import Matrix, add_transpose, mirror
-from ..model.conditional import TOO_SINGULAR
+from ..model.conditional import TOO_SINGULAR, gaussian_log_likelihood
 from ..model.gaussian import GaussianModel
+from ..stacks.checked import VisibleKernel
 from .wishart import UnseenRows, bartlett, diagonal, inverse_wishart_factor
 
 
@@ -50,7 +50,8 @@ class CompletedDraw(NamedTuple):
 class _Augmented(NamedTuple):
     """What one kernel needs: V with V V' = nu Q_vv, and the noise columns beside the rank."""
 
-    source: Source
+    source: VisibleKernel
+    degrees_of_freedom: float
     root: Matrix
     #: How many columns make the Wishart(nu - rank, C): m in a triangle, or nu - rank if fewer.
     extra: int
@@ -119,24 +120,21 @@ class GibbsSampler:
         if not isinstance(em, EM):
             raise KernelError(f"em: {type(em).__name__} found; pass EM(stack, prior, degrees).")
         self.em = em
-        stack = em.stack
         size = len(em.objects)
         scale = em.prior.scale_matrix(em.objects)
         self._prior_moment = em.prior.strength * scale
         self._degrees = em.prior.strength + size + 1 + em.total_degrees_of_freedom
-        seen = np.any([source.visible for source in em.sources], axis=0)
+        seen = np.any([source.visible for source in em.kernels], axis=0)
         self._unseen = None if seen.all() else UnseenRows(em.prior, em.objects, seen)
         self._space = Workspace()
         # Half of what is visible: the hidden rows and the transpose make it whole.
         self._half_shown = np.zeros((size, size))
         self.size, self._parts = 0, []
         ranks = []
-        for source, eps in zip(em.sources, stack["rounding"].values.tolist(), strict=True):
+        for source, nu in zip(em.kernels, em.degrees_of_freedom.tolist(), strict=True):
             with threadpool_limits(1):  # the same factor whatever the number of threads outside
-                part = _augmented(source, eps, size, self.size)
-            self._half_shown[np.ix_(source.v, source.v)] += (
-                0.5 * source.degrees_of_freedom * source.moment
-            )
+                part = _augmented(source, nu, size, self.size)
+            self._half_shown[np.ix_(source.v, source.v)] += 0.5 * nu * source.moment
             self.size = part.triangle.stop
             self._parts.append(part)
             ranks.append(part.root.shape[1])
@@ -174,7 +172,8 @@ class GibbsSampler:
                 log_det_hidden, explained = self._draw_hidden(part, precision, rng, moment, hidden)
                 log_det += log_det_hidden  # log det M_vv = log det M + log det P_hh
                 trace -= explained
-            log_likelihood[k] = source.log_likelihood(log_det, trace)
+            level = gaussian_log_likelihood(len(source.v), log_det, trace)
+            log_likelihood[k] = part.degrees_of_freedom * level
         return CompletedDraw(model, add_transpose(moment), hidden, log_likelihood)
 
     def _draw_hidden(
@@ -190,17 +189,17 @@ class GibbsSampler:
         Returns log det P_hh and tr P_hh A' Q_vv A.
         """
         source, space = part.source, self._space
-        v, h, nu = source.v, source.h, source.degrees_of_freedom
+        v, h, nu = source.v, source.h, part.degrees_of_freedom
         m, (n, rank) = len(h), part.root.shape
-        block = space.block("factored", precision, h, h)
+        block = space.factored.block(precision, h, h)
         what = f"kernel {source.name!r}, model precision"
         labels = self.em.objects[h]
         factor = cholesky(block, what, labels, TOO_SINGULAR, overwrite=True, clean=False)
         # Transposes throughout: BLAS works on columns, and these are the rows of NumPy's arrays.
-        across = space.block("across", precision, v, h)
-        explained = product(part.root.T, across, space.array("explained", rank, m)).T
+        across = space.across.block(precision, v, h)
+        explained = product(part.root.T, across, space.explained.array(rank, m)).T
         explained = half_solve(factor, explained, overwrite=True)
-        noise = space.array("noise", rank + part.extra, m)
+        noise = space.noise.array(rank + part.extra, m)
         rng.standard_normal(out=noise[:rank])
         noise[:rank] -= explained.T
         if len(part.diagonal):
@@ -208,7 +207,7 @@ class GibbsSampler:
         else:
             rng.standard_normal(out=noise[rank:])
         drawn = half_solve(factor, noise.T, transposed=True, overwrite=True)
-        cross = product(drawn[:, :rank], part.root.T, space.array("cross", m, n))
+        cross = product(drawn[:, :rank], part.root.T, space.cross.array(m, n))
         inside = mirror(blas.dsyrk(1.0, drawn, lower=1)) if drawn.size else np.zeros((m, m))
         hidden[part.cross] = cross.reshape(-1)
         hidden[part.triangle] = inside.T[np.tri(m, dtype=bool)]
@@ -267,7 +266,7 @@ class GibbsSampler:
         """
         share = 0.25
         degrees = self.em.degrees_of_freedom
-        seen = np.stack([source.visible for source in self.em.sources])
+        seen = np.stack([source.visible for source in self.em.kernels])
         shown = 2.0 * np.diagonal(self._half_shown)
         counted = degrees @ seen
         prior = np.diagonal(self._prior_moment) / self.em.prior.strength
@@ -280,11 +279,13 @@ class GibbsSampler:
         return self._draw_model(moment, fewer, rng)
 
 
-def _augmented(source: Source, eps: float, size: int, start: int) -> _Augmented:
+def _augmented(source: VisibleKernel, nu: float, size: int, start: int) -> _Augmented:
     """Return what the draws of one kernel need; raise where its degrees of freedom make none."""
-    nu, n, m = source.degrees_of_freedom, len(source.v), len(source.h)
+    n, m = len(source.v), len(source.h)
     values, vectors = np.linalg.eigh(source.moment) if n else (np.empty(0), np.empty((0, 0)))
-    above = values > rounding_share(n, eps) * np.linalg.norm(source.moment) if n else values > 0
+    above = (
+        values > rounding_share(n, source.eps) * np.linalg.norm(source.moment) if n else values > 0
+    )
     root = np.ascontiguousarray(vectors[:, above] * np.sqrt(nu * values[above]))
     rank = root.shape[1]
     whole = nu == np.round(nu) and nu >= rank
@@ -300,4 +301,4 @@ def _augmented(source: Source, eps: float, size: int, start: int) -> _Augmented:
     falling = rest - np.arange(m) if rest > m - 1 else np.empty(0)
     cross = slice(start, start + n * m)
     triangle = slice(cross.stop, cross.stop + m * (m + 1) // 2)
-    return _Augmented(source, root, extra, falling, cross, triangle)
+    return _Augmented(source, nu, root, extra, falling, cross, triangle)

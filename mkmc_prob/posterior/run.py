@@ -13,11 +13,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..em.em import EM
+from ..em.problem import Problem
 from ..errors import MKMCError
 from ..linalg.symmetric import Matrix
 from ..model.prior import WishartPrior
 from ..stacks.labels import with_labels
-from ..stacks.stack import check_stack
 from .chains import Block, Chain, Moments, Plan, State
 from .entries import Entries, Places
 from .gibbs import GibbsSampler
@@ -85,9 +85,9 @@ def _run_of(tree: xr.DataTree) -> Run:
     observed = with_labels(tree["observed_data"].to_dataset())
     constants = with_labels(tree["constant_data"].to_dataset())
     posterior, state = tree["posterior"].to_dataset(), tree["state"].to_dataset()
-    stack = check_stack(observed["kernels"])
     prior = WishartPrior(float(constants["strength"]), constants.get("scale"))
-    em = EM.of(stack.copy(), prior, constants["degrees_of_freedom"])
+    problem = Problem.of(observed["kernels"], prior, constants["degrees_of_freedom"])
+    stack, em = problem.stack.array, EM.of(*problem)
     sampler, entries = GibbsSampler(em), Entries(em)
     every, most = (int(tree.attrs[name]) for name in ("every", "quantile_draws"))
     int(tree.attrs["interrupted"])

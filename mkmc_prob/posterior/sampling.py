@@ -13,10 +13,11 @@ import numpy as np
 import xarray as xr
 
 from ..em.em import EM
+from ..em.problem import DEFAULT_STRENGTH, Problem, one_prior
 from ..errors import ConvergenceWarning, KernelError, MKMCError, warn
-from ..model.prior import DEFAULT_STRENGTH, WishartPrior, one_prior
-from ..stacks.degrees import DegreesOfFreedom, degrees_per_kernel
-from ..stacks.stack import check_stack, warn_of_scales
+from ..model.prior import WishartPrior
+from ..stacks.degrees import DegreesOfFreedom
+from ..stacks.stack import warn_of_scales
 from ..utils.arguments import generator, whole_number
 from ..utils.files import a_path, replace_file
 from ..utils.netcdf import open_tree
@@ -165,11 +166,8 @@ def sample_posterior(
     most = whole_number(quantile_draws, "quantile_draws", least=chains)
     workers = whole_number(workers, "workers", least=1)
     seeds = _spawned(seed, chains)
-    stack = check_stack(stack)
-    objects = stack["object"].values
-    prior = prior.restricted(objects, objects)  # a scale without labels gets the stack's
-    nu = degrees_per_kernel(degrees_of_freedom, stack["kernel"].values.tolist())
-    sampler = GibbsSampler(EM.of(stack.copy(), prior, nu))
+    problem = Problem.of(stack, prior, degrees_of_freedom)
+    stack, sampler = problem.stack.array, GibbsSampler(EM.of(*problem))
     entries = Entries(sampler.em)
     plan = _plan(entries, keep, draws, chains, most)
     warn_of_scales(stack)

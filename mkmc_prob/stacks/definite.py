@@ -1,5 +1,6 @@
 """Whether kernels are positive semidefinite, and how to make them so."""
 
+from collections.abc import Hashable
 from typing import Literal
 
 import numpy as np
@@ -7,17 +8,18 @@ import scipy.linalg
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..errors import IndefiniteKernelError, KernelError, warn
+from ..errors import IndefiniteKernelError, warn
 from ..linalg.spectra import eigenvalue_tolerance, frobenius_norm, negative_spectrum
 from ..linalg.symmetric import Matrix, symmetrize
-from .preprocessing import _Kernel, _kernels
-from .stack import check_stack
+from ..utils.arguments import checked as checked_arguments
+from ..utils.arguments import choice
+from .checked import KernelStack, VisibleKernel
 
 #: How `repair_spectrum` treats eigenvalues below zero.
 Method = Literal["clip", "shift", "flip"]
 
 
-def check_definite(stack: xr.DataArray) -> None:
+def check_definite(stack: xr.DataArray | KernelStack) -> None:
     """Raise where a kernel's visible block is not positive semidefinite to rounding.
 
     An eigenvalue below zero counts as zero down to ``-n * rounding * ||Q||_F``: the usual tolerance
@@ -49,17 +51,19 @@ def check_definite(stack: xr.DataArray) -> None:
         ...
     mkmc_prob.errors.IndefiniteKernelError: kernel 'Q1': its visible block is indefinite: ...
     """
-    for kernel in _kernels(check_stack(stack)):
-        spectrum = negative_spectrum(kernel.block, kernel.rounding)
+    checked = stack if isinstance(stack, KernelStack) else KernelStack.of(stack)
+    for kernel in checked.kernels():
+        block = kernel.moment
+        spectrum = negative_spectrum(block, kernel.eps) if block.size else None
         if spectrum is not None:
             remedy = "repair_spectrum(stack) makes it one, and says what it changes."
-            if not np.diagonal(kernel.block).any():
+            if not np.diagonal(block).any():
                 remedy = (
                     "Its diagonal is zero, so these look like distances D or a graph's weights: "
                     "pass a kernel of them, np.exp(-(D**2) / (2 * scale**2)), say, or of a graph's "
                     "Laplacian L, scipy.linalg.expm(-scale * L)."
                 )
-            tolerance = eigenvalue_tolerance(kernel.block, kernel.rounding)
+            tolerance = eigenvalue_tolerance(block, kernel.eps)
             raise IndefiniteKernelError(
                 f"kernel {kernel.name!r}: its visible block is indefinite: of "
                 f"{len(spectrum)} eigenvalues the smallest is {spectrum[0]:.6g} (the largest "
@@ -68,6 +72,7 @@ def check_definite(stack: xr.DataArray) -> None:
             )
 
 
+@checked_arguments(method=choice("clip", "shift", "flip"))
 def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataArray:
     """Make indefinite kernels positive semidefinite, and say exactly what that changed.
 
@@ -114,21 +119,22 @@ def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataA
     array([[[2., 2.],
             [2., 2.]]])
     """
-    if method not in ("clip", "shift", "flip"):
-        raise KernelError(f"method: {method!r} found; 'clip', 'shift' or 'flip' expected.")
-    result = check_stack(stack)  # a copy
+    checked = KernelStack.of(stack)  # a copy
+    result = checked.array
     lines = [result.attrs["repair_spectrum"]] if "repair_spectrum" in result.attrs else []
-    for kernel in _kernels(result):
-        spectrum = negative_spectrum(kernel.block, kernel.rounding)
+    for k, kernel in enumerate(checked.kernels()):
+        block = kernel.moment
+        spectrum = negative_spectrum(block, kernel.eps) if block.size else None
         if spectrum is None:
             continue
-        repaired = kernel.block + _correction(kernel.block, method)
+        repaired = block + _correction(block, method)
         # Where the result is much smaller than the kernel was, the rounding error of the kernel
         # may count beside it. Each turn adds more than the diagonal's last digit, so this ends.
-        while (left := negative_spectrum(repaired, kernel.rounding)) is not None:
+        while (left := negative_spectrum(repaired, kernel.eps)) is not None:
             repaired.flat[:: len(repaired) + 1] -= left[0]
-        result.values[kernel.k][kernel.place] = repaired
-        lines.append(_what_changed(kernel, spectrum, repaired, method))
+        result.values[k][np.ix_(kernel.v, kernel.v)] = repaired
+        objects = checked.objects[kernel.v].tolist()
+        lines.append(_what_changed(kernel, objects, spectrum, repaired, method))
         warn(lines[-1])
     result.attrs["repair_spectrum"] = "\n".join(
         lines or ["no kernel has an eigenvalue below zero by more than rounding: nothing changed"]
@@ -149,16 +155,21 @@ def _correction(block: Matrix, method: Method) -> Matrix:
 
 
 def _what_changed(
-    kernel: _Kernel, spectrum: NDArray[np.float64], repaired: Matrix, method: Method
+    kernel: VisibleKernel,
+    objects: list[Hashable],
+    spectrum: NDArray[np.float64],
+    repaired: Matrix,
+    method: Method,
 ) -> str:
-    change = repaired - kernel.block
+    block = kernel.moment
+    change = repaired - block
     i, j = np.unravel_index(int(np.argmax(np.abs(change))), change.shape)
-    below = int((spectrum < -eigenvalue_tolerance(kernel.block, kernel.rounding)).sum())
-    share = frobenius_norm(change) / frobenius_norm(kernel.block)
+    below = int((spectrum < -eigenvalue_tolerance(block, kernel.eps)).sum())
+    share = frobenius_norm(change) / frobenius_norm(block)
     return (
         f"kernel {kernel.name!r}: {below} of {len(spectrum)} eigenvalues below zero, the smallest "
         f"{spectrum[0]:.6g} (the largest {spectrum[-1]:.6g}); method {method!r} changed the kernel "
         f"by {share:.3g} of its Frobenius norm, most the "
-        f"entry of objects {kernel.objects[i]!r} and {kernel.objects[j]!r}, from "
-        f"{kernel.block[i, j]:.6g} to {repaired[i, j]:.6g}"
+        f"entry of objects {objects[i]!r} and {objects[j]!r}, from "
+        f"{block[i, j]:.6g} to {repaired[i, j]:.6g}"
     )

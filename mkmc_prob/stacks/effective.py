@@ -10,8 +10,8 @@ import xarray as xr
 
 from ..errors import KernelError
 from ..linalg.symmetric import Matrix, symmetrize
+from .checked import KernelStack
 from .degrees import DegreesOfFreedom, degrees_per_kernel
-from .stack import check_stack, visible_objects
 
 
 def effective_degrees_of_freedom(stack: xr.DataArray) -> xr.DataArray:
@@ -62,22 +62,23 @@ def effective_degrees_of_freedom(stack: xr.DataArray) -> xr.DataArray:
     >>> effective_degrees_of_freedom(stack).round().values
     array([9., 9.])
     """
-    stack = check_stack(stack)
+    checked = KernelStack.of(stack)
     found = []
-    for name, block in _visible_blocks(stack):
+    for kernel in checked.kernels():
+        block = kernel.moment
         norm = float(scipy.linalg.norm(block))  # LAPACK's scales, so no overflow
         if not norm > 0.0:
             what = "is zero" if block.size else "shows no object"
             raise KernelError(
-                f"kernel {name!r}: it {what}, so that its degrees of freedom cannot be estimated. "
-                "Leave it out of the stack."
+                f"kernel {kernel.name!r}: it {what}, so that its degrees of freedom cannot be "
+                "estimated. Leave it out of the stack."
             )
         found.append(float(np.trace(block) / norm) ** 2)
     # At least 1 but for rounding, as (tr Q)^2 >= tr Q^2 for every positive semidefinite Q.
     return xr.DataArray(
         np.maximum(found, 1.0),
         dims="kernel",
-        coords={"kernel": stack["kernel"].values},
+        coords={"kernel": checked.array["kernel"].values},
         name="degrees_of_freedom",
         attrs={"long_name": "effective degrees of freedom, (tr Q)^2 / tr Q^2"},
     )
@@ -125,38 +126,28 @@ def reduce_rank(stack: xr.DataArray, rank: DegreesOfFreedom) -> xr.DataArray:
     >>> reduced.attrs["reduce_rank"]
     "kernel 'Q1': rank 2 of 3 objects, 83.3 % of the trace kept"
     """
-    stack = check_stack(stack)  # a copy
-    names = stack["kernel"].values.tolist()
-    ranks = degrees_per_kernel(rank, names, what="rank")
+    checked = KernelStack.of(stack)  # a copy
+    ranks = degrees_per_kernel(rank, checked.names, what="rank")
     lines = []
-    for (name, block), k in zip(_visible_blocks(stack), range(len(names)), strict=True):
-        if ranks[k] < 1 or ranks[k] != np.round(ranks[k]):
+    for k, kernel in enumerate(checked.kernels()):
+        block, wanted = kernel.moment, ranks[k]
+        if wanted < 1 or wanted != np.round(wanted):
             raise KernelError(
-                f"rank of kernel {name!r}: {ranks[k]:g} found; a whole number of at least 1 is "
-                "needed. Round it."
+                f"rank of kernel {kernel.name!r}: {wanted:g} found; a whole number of at least 1 "
+                "is needed. Round it."
             )
         kept = 1.0
-        if ranks[k] < len(block):
-            reduced = _best_of_rank(block, int(ranks[k]))
+        if wanted < len(block):
+            reduced = _best_of_rank(block, int(wanted))
             whole = float(np.trace(block))
             kept = float(np.trace(reduced)) / whole if whole else 1.0
-            seen = ~np.isnan(np.diagonal(stack.values[k]))
-            stack.values[k][np.ix_(seen, seen)] = reduced
+            checked.array.values[k][np.ix_(kernel.v, kernel.v)] = reduced
         lines.append(
-            f"kernel {name!r}: rank {min(int(ranks[k]), len(block))} of {len(block)} objects, "
+            f"kernel {kernel.name!r}: rank {min(int(wanted), len(block))} of {len(block)} objects, "
             f"{100.0 * kept:.1f} % of the trace kept"
         )
-    stack.attrs["reduce_rank"] = "\n".join(lines)
-    return stack
-
-
-def _visible_blocks(stack: xr.DataArray) -> list[tuple[object, Matrix]]:
-    """Return the visible block of each kernel of a checked stack, with its name."""
-    seen = visible_objects(stack).values
-    return [
-        (name, matrix[np.ix_(v, v)])
-        for name, matrix, v in zip(stack["kernel"].values.tolist(), stack.values, seen, strict=True)
-    ]
+    checked.array.attrs["reduce_rank"] = "\n".join(lines)
+    return checked.array
 
 
 def _best_of_rank(block: Matrix, rank: int) -> Matrix:

@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..errors import LabelError, warn
+from ..errors import LabelError, MKMCError, warn
 
 Labels = NDArray[Any]
 
@@ -118,6 +118,43 @@ def _gist(label: str) -> str:
     spaced = SEPARATORS.sub(" ", label.casefold()).strip()
     joined = re.sub(r"(?<!\d) | (?!\d)", "", spaced)  # a blank stays in 1 23, which is not 12 3
     return re.sub(r"(?<![\d.])0+(?=\d)", "", joined)
+
+
+def match(
+    wanted: Labels,
+    within: Labels,
+    unmatched: str,
+    *,
+    exact: bool = False,
+    error: type[MKMCError] = LabelError,
+) -> NDArray[np.intp]:
+    """Return the positions of the labels `wanted` among those `within`.
+
+    Parameters
+    ----------
+    wanted, within
+        Labels, each without repeats.
+    unmatched
+        The message if a label is not found; ``{}`` in it stands for the labels.
+    exact
+        Whether `within` must hold no other labels; if it does, they are named, too.
+    error
+        What is raised then.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob.stacks.labels import match
+    >>> match(np.array(["c", "a"]), np.array(["a", "b", "c"]), "no object {}")
+    array([2, 0])
+    """
+    places = pd.Index(within).get_indexer(pd.Index(wanted))
+    odd = wanted[places < 0].tolist()
+    if exact:
+        odd += pd.Index(within).difference(pd.Index(wanted), sort=False).tolist()
+    if odd:
+        raise error(unmatched.replace("{}", name_some(odd)))
+    return places
 
 
 def positions(wanted: Labels, within: Labels) -> NDArray[np.intp]:

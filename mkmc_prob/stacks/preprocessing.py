@@ -4,9 +4,6 @@ Enters: a labelled stack. Leaves: a new stack with the same labels, changed on t
 each kernel only and exactly symmetric; a table; or an error that names the kernel.
 """
 
-from collections.abc import Hashable, Iterator
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -15,19 +12,11 @@ from numpy.typing import NDArray
 from ..errors import KernelError, warn
 from ..linalg.rounding import eps_of_share, rounding_share
 from ..linalg.spectra import eigenvalue_tolerance, eigenvalues, frobenius_norm, negative_spectrum
-from ..linalg.symmetric import Matrix
-from .stack import check_stack, visible_objects
+from .checked import KernelStack
 
-
-class _Kernel(NamedTuple):
-    """One kernel of a stack: its visible block, whose objects it is, and how exact it is."""
-
-    k: int
-    name: Hashable
-    objects: list[Hashable]
-    place: tuple[NDArray[np.intp], ...]
-    block: Matrix
-    rounding: float
+#: The columns of `describe`, and those that it adds with `spectrum`.
+COLUMNS = ("mean_diagonal", "mean_entry", "smallest", "largest")
+SPECTRUM = ("smallest_eigenvalue", "largest_eigenvalue", "rank")
 
 
 def center(stack: xr.DataArray) -> xr.DataArray:
@@ -66,18 +55,19 @@ def center(stack: xr.DataArray) -> xr.DataArray:
     array([[[ 1., -1.],
             [-1.,  1.]]])
     """
-    result = check_stack(stack)  # a copy
-    rounding = result["rounding"].values.copy()
-    for kernel in _kernels(result):
-        mean = kernel.block.mean(axis=0)
+    result, eps = _copy_of(stack)
+    for k, kernel in enumerate(result.kernels()):
+        block = kernel.moment
+        if not block.size:
+            continue
+        mean = block.mean(axis=0)
         # The sum of two row means is the same both ways round, so the result is symmetric.
-        centered = kernel.block - (mean[:, None] + mean) + mean.mean()
+        centered = block - (mean[:, None] + mean) + mean.mean()
         # The absolute error stays, the tolerance of the block at most; the block shrinks.
-        before, after = frobenius_norm(kernel.block), frobenius_norm(centered)
-        error = eigenvalue_tolerance(kernel.block, kernel.rounding)
+        before, after = frobenius_norm(block), frobenius_norm(centered)
+        error = eigenvalue_tolerance(block, kernel.eps)
         if after > error:
-            grown = eps_of_share(len(mean), error / after)
-            rounding[kernel.k] = max(kernel.rounding, grown)
+            eps[k] = max(kernel.eps, eps_of_share(len(mean), error / after))
         elif before:
             centered[:] = 0.0  # what is left has any sign
             warn(
@@ -86,8 +76,8 @@ def center(stack: xr.DataArray) -> xr.DataArray:
                 "alike, or their mean is too large for the precision. Leave the kernel out, or "
                 "center its features before computing it."
             )
-        result.values[kernel.k][kernel.place] = centered
-    return _with_rounding(result, rounding)
+        result.array.values[k][np.ix_(kernel.v, kernel.v)] = centered
+    return _with_eps(result, eps)
 
 
 def normalize(stack: xr.DataArray) -> xr.DataArray:
@@ -124,30 +114,32 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
     array([[[1. , 0.5],
             [0.5, 1. ]]])
     """
-    result = check_stack(stack)  # a copy
-    rounding = result["rounding"].values.copy()
-    for kernel in _kernels(result):
-        diagonal = np.diagonal(kernel.block)
-        share = rounding_share(len(diagonal), kernel.rounding)
+    result, eps = _copy_of(stack)
+    for k, kernel in enumerate(result.kernels()):
+        if not kernel.moment.size:
+            continue
+        diagonal = np.diagonal(kernel.moment)
+        share = rounding_share(len(diagonal), kernel.eps)
         tolerance = share * float(np.abs(diagonal).max())
         worst = int(np.argmin(diagonal))
         if diagonal[worst] <= tolerance:
+            label = result.objects[kernel.v].tolist()[worst]
             raise KernelError(
-                f"kernel {kernel.name!r}: the diagonal entry of object {kernel.objects[worst]!r} "
+                f"kernel {kernel.name!r}: the diagonal entry of object {label!r} "
                 f"is {diagonal[worst]:.3g}, zero to rounding (up to {tolerance:.3g}), and cannot "
                 "be normalized to 1. Hide the object in this kernel (its whole row and column "
                 "NaN), or do not center if that made it zero."
             )
         length = np.sqrt(diagonal)
-        normalized = kernel.block / np.outer(length, length)
+        normalized = kernel.moment / np.outer(length, length)
         np.fill_diagonal(normalized, 1.0)
-        result.values[kernel.k][kernel.place] = normalized
-        negative = negative_spectrum(normalized, kernel.rounding)
-        if negative is not None and negative_spectrum(kernel.block, kernel.rounding) is None:
+        result.array.values[k][np.ix_(kernel.v, kernel.v)] = normalized
+        negative = negative_spectrum(normalized, kernel.eps)
+        if negative is not None and negative_spectrum(kernel.moment, kernel.eps) is None:
             # The rounding whose tolerance is a little beyond the smallest eigenvalue.
             share = 1.01 * -negative[0] / frobenius_norm(normalized)
-            rounding[kernel.k] = eps_of_share(len(diagonal), share)
-    return _with_rounding(result, rounding)
+            eps[k] = eps_of_share(len(diagonal), share)
+    return _with_eps(result, eps)
 
 
 def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
@@ -191,41 +183,33 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
     smallest       1.000000
     largest        4.000000
     """
-    stack = check_stack(stack)
-    seen = visible_objects(stack).values
+    checked = KernelStack.of(stack)
+    visible = checked.visible
     table = pd.DataFrame(
-        {"visible": seen.sum(axis=1), "missing": (~seen).sum(axis=1)},
-        index=pd.Index(stack["kernel"].values, name="kernel"),
+        {"visible": visible.sum(axis=1), "missing": (~visible).sum(axis=1)},
+        index=pd.Index(checked.names, name="kernel"),
     )
-    columns = ["mean_diagonal", "mean_entry", "smallest", "largest"]
-    if spectrum:
-        columns += ["smallest_eigenvalue", "largest_eigenvalue", "rank"]
-    figures = np.full((len(table), len(columns)), np.nan)
-    for kernel in _kernels(stack):
-        block = kernel.block
-        diagonal = float(np.diagonal(block).mean())
-        others = ~np.eye(len(block), dtype=bool)
-        if diagonal > 0.0 and len(block) > 1:
-            figures[kernel.k, 1] = block[others].mean() / diagonal
-        figures[kernel.k, [0, 2, 3]] = diagonal, np.min(block), np.max(block)
-        if spectrum:
+    rows = []
+    for kernel in checked.kernels():
+        block, row = kernel.moment, dict.fromkeys(COLUMNS + SPECTRUM * spectrum, np.nan)
+        if block.size:
+            diagonal = float(np.diagonal(block).mean())
+            row |= {"mean_diagonal": diagonal, "smallest": block.min(), "largest": block.max()}
+            if diagonal > 0.0 and len(block) > 1:
+                row["mean_entry"] = block[~np.eye(len(block), dtype=bool)].mean() / diagonal
+        if block.size and spectrum:
             values = eigenvalues(block)
-            rank = (np.abs(values) > eigenvalue_tolerance(block, kernel.rounding)).sum()
-            figures[kernel.k, 4:] = values[0], values[-1], rank
-    return table.join(pd.DataFrame(figures, index=table.index, columns=columns))
+            rank = (np.abs(values) > eigenvalue_tolerance(block, kernel.eps)).sum()
+            row |= dict(zip(SPECTRUM, (values[0], values[-1], float(rank)), strict=True))
+        rows.append(row)
+    return table.join(pd.DataFrame(rows, index=table.index))
 
 
-def _kernels(stack: xr.DataArray) -> Iterator[_Kernel]:
-    """Yield the kernels of a checked stack that see any object."""
-    objects = stack["object"].values
-    roundings = stack["rounding"].values.tolist()
-    for k, name in enumerate(stack["kernel"].values.tolist()):
-        seen = ~np.isnan(np.diagonal(stack.values[k]))
-        if seen.any():
-            place = np.ix_(seen, seen)
-            block = stack.values[k][place]
-            yield _Kernel(k, name, objects[seen].tolist(), place, block, roundings[k])
+def _copy_of(given: xr.DataArray) -> tuple[KernelStack, NDArray[np.float64]]:
+    """Return `given` checked, in a copy that may be changed, and the eps of each kernel."""
+    stack = KernelStack.of(given)
+    return stack, stack.array["rounding"].values.copy()
 
 
-def _with_rounding(stack: xr.DataArray, rounding: NDArray[np.float64]) -> xr.DataArray:
-    return stack.assign_coords(rounding=("kernel", rounding, stack["rounding"].attrs))
+def _with_eps(stack: KernelStack, eps: NDArray[np.float64]) -> xr.DataArray:
+    return stack.array.assign_coords(rounding=("kernel", eps, stack.array["rounding"].attrs))

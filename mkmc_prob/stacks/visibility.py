@@ -1,7 +1,7 @@
 """Which objects a kernel shows, as the user states it: masks and tables of 0 and 1."""
 
 import numbers
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import KernelError, LabelError
-from .labels import Labels, as_labels, name_some, positions
+from .labels import Labels, as_labels, match, name_some, positions
+from .matrix import as_array
 
 
 def as_mask(values: NDArray[Any], what: str) -> NDArray[np.bool_]:
@@ -52,3 +53,33 @@ def visible_row(table: pd.DataFrame, name: Hashable, objects: Labels) -> NDArray
             "row. Set it to 0, or add the row to the kernel."
         )
     return seen[place]
+
+
+def visible_mask(visible: Any, objects: Labels, *, of: str) -> NDArray[np.bool_]:
+    """Return which of `objects` are visible, from one bool per object or from their labels.
+
+    `of` says whose objects they are, for messages. Integers are labels.
+    """
+    if isinstance(visible, xr.DataArray) and visible.indexes:
+        visible = visible.to_series()
+    if isinstance(visible, pd.Series) and visible.dtype == bool:
+        labels = as_labels(visible.index, "visible")
+        unmatched = "visible: it does not say whether {} is visible. Add it."
+        return visible.to_numpy()[match(objects, labels, unmatched)]
+    values = as_array(list(visible) if isinstance(visible, Iterable) else visible, "visible")
+    if values.ndim != 1 or (values.dtype == bool and values.shape != objects.shape):
+        raise KernelError(
+            f"visible: shape {values.shape} found, {objects.shape} expected: one bool per object, "
+            "or the labels of the visible objects."
+        )
+    if values.dtype == bool:
+        return values
+    zeros_and_ones = values.dtype.kind in "iu" and np.isin(values, (0, 1)).all()
+    if len(values) == len(objects) > 1 and zeros_and_ones:
+        raise KernelError(
+            f"visible: {values.tolist()} may be a mask or labels. Pass a mask as bools."
+        )
+    mask = np.zeros(len(objects), dtype=bool)
+    unmatched = of + " has no object {}. Drop it, or fit a model that has it."
+    mask[match(as_labels(values.tolist(), "visible"), objects, unmatched)] = True
+    return mask

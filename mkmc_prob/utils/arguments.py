@@ -106,8 +106,8 @@ def whole(*, least: int, most: int | None = None) -> Check:
         number = None if real_number(value) is None else value
         if (
             not isinstance(number, numbers.Integral)
-            or number < least
-            or (most is not None and number > most)
+            or int(number) < least
+            or (most is not None and int(number) > most)
         ):
             raise KernelError(f"{what}: {value!r} found; {needed} is needed.")
         return int(number)
@@ -117,12 +117,11 @@ def whole(*, least: int, most: int | None = None) -> Check:
 
 def choice(*options: str) -> Check:
     """Return a check for one of several texts."""
+    listed = " or ".join([", ".join(map(repr, options[:-1])), repr(options[-1])])
 
     def check(value: Any, what: str) -> str:
         if not isinstance(value, str) or value not in options:
-            raise KernelError(
-                f"{what}: {value!r} found; {' or '.join(map(repr, options))} is needed."
-            )
+            raise KernelError(f"{what}: {value!r} found; {listed} is needed.")
         return str(value)
 
     return check

@@ -9,10 +9,10 @@ from problems import digits_kernels, small_stack
 from strategies import problems, random_covariance
 
 from mkmc_prob import EM, GaussianModel, IndefiniteKernelError, WishartPrior, fit, stack_kernels
-from mkmc_prob.em.ascent import Climb
+from mkmc_prob.em.ascent import Ascent
 from mkmc_prob.em.geodesic import Geodesic, Pair, two_loop
 from mkmc_prob.em.methods import METHODS
-from mkmc_prob.em.steps import EMSteps, Position
+from mkmc_prob.em.steps import EMSteps, State
 from mkmc_prob.em.stopping import estimated_gain, recent_rise
 from mkmc_prob.linalg.symmetric import Triangle
 
@@ -57,7 +57,7 @@ def test_the_gradient_is_the_slope_along_the_geodesic(problem, seed):
     em = EM(problem.stack, problem.prior, problem.degrees_of_freedom)
     model = GaussianModel(random_covariance(rng, size))
     geodesic = Geodesic(em)
-    gradient = geodesic._gradient(Position(em, model))
+    gradient = geodesic._gradient(State(0, model).evaluated(em))
     direction = rng.standard_normal(len(gradient))
     weight = 0.5 * (problem.prior.strength + problem.degrees_of_freedom.sum())
 
@@ -191,9 +191,10 @@ def test_a_slow_method_with_short_steps_does_not_pass_for_converged(estimate, sh
     """Each step goes a small part of EM's: it rises by little from the first."""
 
     class Slow(EMSteps):
-        def step(self, position):
-            here, there = position.model.matrix, self.em.m_step(position.statistics).matrix
-            position.move(GaussianModel.of(here + share * (there - here), self.em.objects))
+        def step(self, state):
+            here, there = state.model.matrix, self.em.m_step(state.statistics).matrix
+            model = GaussianModel.of(here + share * (there - here), self.em.objects)
+            return State(state.number + 1, model, state.evaluations)
 
         def gain_to_come(self, trace):
             return estimate(trace)
@@ -201,7 +202,7 @@ def test_a_slow_method_with_short_steps_does_not_pass_for_converged(estimate, sh
     stack, tol = small_stack(size=8), 0.05
     best = fit(stack, tol=1e-8).penalized_log_likelihood
     em = EM(stack, WishartPrior(0.1))
-    slow = Climb(Slow(em), em.initial_model(), tol=tol)
+    slow = Ascent(Slow(em), em.initial_model(), tol=tol)
     slow.run(max_iter=20_000, progress=False)
     assert slow.converged
     assert best - slow.records[-1].penalized_log_likelihood <= 2 * tol

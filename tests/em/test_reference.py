@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from problems import digits_kernels, reference
+from problems import digits_kernels, norm2_problem, reference
 
 from mkmc_prob import correlation_matrix_distance, fit, relative_error, stack_kernels
 
@@ -54,14 +54,6 @@ def test_three_objects_after_one_step():
 def test_digits(case):
     kernels, patterns = digits_kernels()
     check(case, kernels, patterns[case["visible"]])
-
-
-def norm2_problem():
-    problem = reference("norm2.json")
-    features = [np.array(own, dtype=float) for own in problem["features"]]
-    visible = np.array([~np.isnan(own).any(axis=1) for own in features])
-    kernels = np.array([np.nan_to_num(own) @ np.nan_to_num(own).T / 10 for own in features])
-    return stack_kernels(kernels, visible=visible), problem
 
 
 def test_norm2():

@@ -8,7 +8,7 @@ from scipy.linalg import eigh
 from strategies import problems
 
 from mkmc_prob import EM, GaussianModel, WishartPrior, fit
-from mkmc_prob.em.ascent import Climb
+from mkmc_prob.em.ascent import Ascent
 from mkmc_prob.em.methods import METHODS
 from mkmc_prob.em.steps import EMSteps
 from mkmc_prob.em.trace import trace_of
@@ -40,7 +40,7 @@ def test_the_two_parts_of_the_gain_are_what_they_are_called(problem):
     models = [em.initial_model()]
     for _ in range(3):
         models.append(em.m_step(em.e_step(models[-1])))
-    climb = Climb(EMSteps(em), models[0], tol=0)
+    climb = Ascent(EMSteps(em), models[0], tol=0)
     for _ in range(3):
         climb.advance()
     trace = trace_of(climb)
@@ -75,7 +75,7 @@ def test_the_parts_of_the_gain_are_known_only_of_em_steps():
 @pytest.mark.parametrize("method", ["em", "geodesic"])
 def test_lengths_and_gradients_are_those_of_the_geometry(method):
     em = EM(small_stack(size=8), WishartPrior(0.1))
-    climb = Climb(METHODS[method](em), em.initial_model(), tol=0)
+    climb = Ascent(METHODS[method](em), em.initial_model(), tol=0)
     models = [climb.model]
     for _ in range(10):
         climb.advance()

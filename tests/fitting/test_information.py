@@ -7,9 +7,8 @@ import plain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import small_stack
+from problems import norm2_problem, small_stack
 from strategies import problems, random_covariance
-from test_reference import norm2_problem
 
 from mkmc_prob import (
     EM,

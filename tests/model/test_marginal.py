@@ -79,7 +79,7 @@ def test_an_e_step_is_as_exact_as_the_model_allows(visible, by_score, condition)
     statistics = em.e_step(model)
     v, h = np.flatnonzero(seen), np.flatnonzero(~seen)
     with mpmath.workdps(50):
-        m, q = (mpmath.matrix(x.tolist()) for x in (model.matrix, em.sources[0].moment))
+        m, q = (mpmath.matrix(x.tolist()) for x in (model.matrix, em.kernels[0].moment))
         part = {
             a + b: mpmath.matrix(model.matrix[np.ix_(i, j)].tolist())
             for a, i in (("v", v), ("h", h))

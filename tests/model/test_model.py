@@ -156,7 +156,7 @@ def test_a_mask_is_aligned_by_label():
     mask = xr.DataArray([True, False, False], dims="object", coords={"object": list("cba")})
     for given_as in (mask, mask.to_series()):
         assert model.condition(given_as).visible.tolist() == ["c"]
-    with pytest.raises(LabelError, match="nothing is said of 'a'"):
+    with pytest.raises(LabelError, match="does not say whether 'a' is visible"):
         model.condition(mask.isel(object=[0, 1]))
     assert model.condition(label for label in "ab").visible.tolist() == ["a", "b"]
 

@@ -1,0 +1,47 @@
+"""How much of a change of the penalized log-likelihood can be rounding."""
+
+import numpy as np
+
+from ..model.conditional import LOG_2_PI
+from ..model.gaussian import GaussianModel
+
+
+def rounding_bound(
+    model: GaussianModel, *, weight: float, update_trace: float, n_kernels: int
+) -> float:
+    """Return by how much rounding can change the penalized log-likelihood at a model, in nats.
+
+    With P = M^-1 and the variance inflation factors f_i = M_ii P_ii, the bound is
+
+        eps sqrt(l) (lambda + N + t / l) (sum_i sqrt(f_i))^2
+        + eps (sqrt(l) + K + 4) [(lambda + N) sum_i (abs(log d_i) + log 2 pi) + t],
+
+    t = tr P (lambda T + S), d_i the one of M_ii and 1 / P_ii that is farther from 1. The first
+    line bounds the effect of rounding in the factor: a Cholesky factor is exact for M + E with
+    abs(E_ij) <= g sqrt(M_ii M_jj); g grows like sqrt(l) eps if roundings are independent (Higham
+    and Mary 2019, SIAM J. Sci. Comput. 41, A2815). To first order E changes log det M by tr P E and
+    tr P S by tr P S P E, and abs(P_ij) <= sqrt(P_ii P_jj) bounds the sum over i, j of
+    abs(P_ij E_ij). Each of the lambda + N log determinants carries one such error, and each trace
+    t / l on average, which at a fixed point is lambda + N. The second line bounds the rounding of
+    the sums of the terms of L, by their sizes: the pivots lie between 1 / P_ii and M_ii.
+
+    Parameters
+    ----------
+    model
+        M.
+    weight
+        lambda + N.
+    update_trace
+        t / (lambda + N), as `EM.update_trace` gives it. Its sign is lost if the model is beyond
+        double precision; its size is still right.
+    n_kernels
+        K.
+    """
+    size = len(model.objects)
+    variance, precision = np.diagonal(model.matrix), np.diagonal(model.precision)
+    inflation = np.sqrt(variance * precision).sum() ** 2
+    logs = np.maximum(np.abs(np.log(variance)), np.abs(np.log(precision))) + LOG_2_PI
+    trace = weight * abs(update_trace)
+    factor = np.sqrt(size) * (weight + trace / size) * inflation
+    terms = (np.sqrt(size) + n_kernels + 4) * (weight * logs.sum() + trace)
+    return float(np.finfo(np.float64).eps * (factor + terms))
