@@ -1,4 +1,4 @@
-"""The guides run as they stand and show what they say; the page on the code names its files."""
+"""The guides run as they stand and show what they say; names of the code on a page exist."""
 
 import re
 import tempfile
@@ -7,6 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from test_architecture import LAYERS
 
 import mkmc_prob
 
@@ -107,3 +108,18 @@ def test_the_code_of_a_page_runs_in_order_and_shows_what_the_text_says(name, tmp
 @pytest.mark.parametrize("name", PAGES)
 def test_cells_are_executed_where_the_page_says_so(name):
     assert bool(CELL.search(TEXT[name])) == TEXT[name].startswith("---\nfile_format: mystnb\n")
+
+
+def test_the_page_on_development_names_files_and_functions_that_exist():
+    files = re.findall(r"`((?:\w+/)+\w+\.\w+)`", TEXT["developing"])
+    missing = [name for name in files if not any((top / name).exists() for top in (PACKAGE, ROOT))]
+    assert missing == []
+    named = re.findall(r"`(?:\w+\.)?(\w+)`\s\(`(\w+/\w+\.py)`", TEXT["developing"])
+    assert len(named) > 20
+    for name, file in named:
+        assert re.search(rf"\b{name}\b", (PACKAGE / file).read_text(encoding="utf-8")), (name, file)
+
+
+def test_the_page_on_development_lists_the_folders_in_the_order_of_imports():
+    listed = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", TEXT["developing"], re.M)
+    assert tuple(listed) == LAYERS
