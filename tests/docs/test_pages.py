@@ -1,4 +1,4 @@
-"""The guides run as they stand and show what they say; names of the code on a page exist."""
+"""The code of the guides runs and supports the text; names of files and functions exist."""
 
 import re
 import tempfile
@@ -14,7 +14,7 @@ import mkmc_prob
 ROOT = Path(__file__).parents[2]
 PAGES = ("start", "bring-your-own", "after", "choosing", "posterior", "study", "developing")
 TEXT = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
-#: Cells, whose outputs the site shows, and plain blocks: both run.
+#: Cells, whose outputs the site shows, and plain blocks. Both are run.
 CODE = re.compile(r"^```(?:\{code-cell\} ipython3|python)\n(.*?)^```", re.M | re.S)
 CELL = re.compile(r"^```\{code-cell\} ipython3\n(.*?)^```", re.M | re.S)
 PACKAGE = Path(mkmc_prob.__file__).parent
@@ -30,7 +30,7 @@ def bring_your_own_says(found):
     for table in (found["questionnaire"], found["scaled"], found["diffusion"]):
         assert np.linalg.eigvalsh(table)[0] > -1e-12
     assert found["adjacency"].loc["p02", "p03"] == found["adjacency"].loc["p03", "p02"] == 0.5
-    assert found["adjacency"].loc["p07"].sum() == 0.0  # covered, without a partner
+    assert found["adjacency"].loc["p07"].sum() == 0.0  # covered, but without a contact
     as_it_is, prepared = found["compared"]["as it is"], found["compared"]["prepared"]
     assert as_it_is.loc["RBF", "MKMC"] > 2 * as_it_is.loc["RBF", "mean"]
     assert as_it_is.loc["graph", "MKMC"] > 1.0
