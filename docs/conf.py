@@ -67,11 +67,12 @@ default_role = "py:obj"
 numfig = True
 numfig_secnum_depth = 1
 # Broken links are warnings, which `make docs` turns into errors, except links to other packages and
-# to the names of types.
+# to the names of types and protocols.
 nitpicky = True
 OTHERS = "numpy|np|xarray|xr|pandas|pd|matplotlib|scipy|tqdm|os|collections|typing|pathlib"
 TYPES = "NDArray|DegreesOfFreedom|PerObject|Batches|Method|Labels|Matrix|Vector|Axes"
-nitpick_ignore_regex = [("py:.*", rf"({OTHERS})\..*"), ("py:class", TYPES)]
+PROTOCOLS = r"mkmc_prob\..*\.(FitResult|Selection)"
+nitpick_ignore_regex = [("py:.*", rf"({OTHERS})\..*"), ("py:class", f"{TYPES}|{PROTOCOLS}")]
 
 # Links into the documentation of other packages need the network: off by default.
 if os.environ.get("MKMC_DOCS_INTERSPHINX"):
