@@ -1,6 +1,6 @@
-"""The site: what Sphinx is told. `make docs` builds it, without a network.
+"""The Sphinx configuration of the documentation, which `make docs` builds offline.
 
-A page whose outputs are shown is executed when the site is built; it says so in its first lines:
+A page that shows outputs is executed when the site is built. It begins with these lines:
 
     ---
     file_format: mystnb
@@ -8,9 +8,8 @@ A page whose outputs are shown is executed when the site is built; it says so in
       name: python3
     ---
 
-and its cells are blocks that begin with {code-cell}. Blocks of plain ```python, and all pages
-without these lines, are shown as they are. Outputs are kept between builds, until a file of the
-package changes.
+and its cells are blocks that begin with {code-cell}. Blocks of plain ```python and pages without
+these lines are not executed. Outputs are kept between builds until a file of the package changes.
 """
 
 import hashlib
@@ -30,16 +29,16 @@ PACKAGE = Path(mkmc_prob.__file__).parent
 
 
 def digest() -> str:
-    """Return a name for the code as it is: what was executed with another is out of date."""
+    """Return a digest of the code: outputs executed with another digest are out of date."""
     total = hashlib.sha256()
-    beside = [path for path in HERE.glob("*/*.py") if path.parent.name != "gallery"]
-    for path in sorted([*PACKAGE.rglob("*.py"), *beside]):
+    helpers = [path for path in HERE.glob("*/*.py") if path.parent.name != "gallery"]
+    for path in sorted([*PACKAGE.rglob("*.py"), *helpers]):
         total.update(path.read_bytes())
     return total.hexdigest()[:16]
 
 
 DIGEST = digest()
-LAST = BUILD / "built-with"  # the digest of the last whole build
+LAST = BUILD / "built-with"  # the digest of the last complete build
 
 project = "mkmc_prob"
 author = "the mkmc_prob developers"
@@ -57,24 +56,25 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
-# sphinx-gallery leaves these beside its pages.
+# sphinx-gallery writes these in addition to its pages.
 exclude_patterns = ["_build", "gallery/index.rst", "gallery/*.ipynb", "**sg_execution_times.rst"]
-# Primes are primes, not closing quotes.
+# Primes are not closing quotes.
 smartquotes = False
-# Indented blocks are formulas; code says that it is.
+# Indented blocks are formulas; code blocks name their language.
 highlight_language = "none"
 default_role = "py:obj"
-# Equations of the derivation are numbered by page: (3.2).
+# Equations of the derivation are numbered within pages: (3.2).
 numfig = True
 numfig_secnum_depth = 1
-# What is linked to must be there: warnings, and `make docs` makes them errors. But not what belongs
-# to others, and not the package's names of types.
+# Broken links are warnings, which `make docs` turns into errors, except links to other packages and
+# to the names of types and protocols.
 nitpicky = True
 OTHERS = "numpy|np|xarray|xr|pandas|pd|matplotlib|scipy|tqdm|os|collections|typing|pathlib"
 TYPES = "NDArray|DegreesOfFreedom|PerObject|Batches|Method|Labels|Matrix|Vector|Axes"
-nitpick_ignore_regex = [("py:.*", rf"({OTHERS})\..*"), ("py:class", TYPES)]
+PROTOCOLS = r"mkmc_prob\..*\.(FitResult|Selection)"
+nitpick_ignore_regex = [("py:.*", rf"({OTHERS})\..*"), ("py:class", f"{TYPES}|{PROTOCOLS}")]
 
-# Links into the documentation of others need its index from the network: off, unless asked for.
+# Links into the documentation of other packages need the network: off by default.
 if os.environ.get("MKMC_DOCS_INTERSPHINX"):
     extensions.append("sphinx.ext.intersphinx")
     intersphinx_mapping = {
@@ -87,7 +87,7 @@ if os.environ.get("MKMC_DOCS_INTERSPHINX"):
         "arviz": ("https://python.arviz.org/en/stable", None),
     }
 
-# The reference: a page a name, its parameters as numpydoc has them, types in the signature.
+# The reference: one page per name, parameters as in numpydoc, types in the signature.
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -96,7 +96,7 @@ python_maximum_signature_line_length = 80
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
-# Markdown: formulas between dollars, links to headings as Git hosts name them.
+# Markdown: formulas between dollars, links to headings as on Git hosts.
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
@@ -135,9 +135,8 @@ html_theme_options = {
 }
 copybutton_exclude = ".linenos, .gp, .go"
 
-# MathJax comes with the site. The PyPI package is only the carrier: its files are those of the
-# npm package mathjax 3.2.2, and what typesetting TeX and reading it aloud in English needs of them
-# is copied.
+# MathJax is part of the site. The PyPI package holds the files of the npm package mathjax 3.2.2;
+# those needed to typeset TeX and to read it aloud in English are copied.
 mathjax_path = "mathjax/tex-chtml.js"
 mathjax3_config = {"tex": {"tags": "none"}}
 MATHJAX = [
@@ -151,7 +150,7 @@ MATHJAX = [
 
 
 def copy_mathjax(app, config) -> None:
-    """Lay what is needed of MathJax where the site takes its static files from."""
+    """Copy the required files of MathJax to the folder of static files."""
     found = [path for path in files("sphinx-mathjax-offline") if path.name == "tex-chtml.js"]
     source, target = Path(found[0].locate()).parent, BUILD / "mathjax" / "mathjax"
     for name in MATHJAX:
@@ -163,12 +162,12 @@ def copy_mathjax(app, config) -> None:
 
 
 def forget_stale(app, config) -> None:
-    """Remove what earlier builds made of names and scripts that are gone."""
+    """Remove what earlier builds wrote for names and scripts that no longer exist."""
     names = set()
     for page in (HERE / "reference").glob("*.md"):
         for block in page.read_text().split("currentmodule:: ")[1:]:
-            room, *lines = block.split("\n")
-            names |= {f"{room}.{line.strip()}" for line in lines}
+            module, *lines = block.split("\n")
+            names |= {f"{module}.{line.strip()}" for line in lines}
     for path in (HERE / "reference" / "generated").glob("*.rst"):
         if path.stem not in names:
             path.unlink()
@@ -179,14 +178,14 @@ def forget_stale(app, config) -> None:
 
 
 def find_short_name(app, env, node, content):
-    """Link `fit` of a docstring to mkmc_prob.fit; what is no public name is a parameter, say."""
+    """Link `fit` in a docstring to mkmc_prob.fit; names that are not public are left as text."""
     from sphinx.util.nodes import make_refnode
 
     if node.get("reftype") != "obj":
         return None
     objects = env.get_domain("py").objects
-    for room in ("", ".datasets", ".diagnostics", ".experiments", ".io", ".plots"):
-        name = f"mkmc_prob{room}.{node['reftarget'].removeprefix('mkmc_prob.')}"
+    for module in ("", ".datasets", ".diagnostics", ".experiments", ".io", ".plots"):
+        name = f"mkmc_prob{module}.{node['reftarget'].removeprefix('mkmc_prob.')}"
         if name in objects:
             where = objects[name]
             return make_refnode(
@@ -196,7 +195,7 @@ def find_short_name(app, env, node, content):
 
 
 def name_types(app, what, name, item, options, signature, returned):
-    """Write ArrayLike and NDArray[...] for what NumPy makes of them."""
+    """Write ArrayLike and NDArray[...] instead of their expansions."""
     from sphinx.util.typing import stringify_annotation
 
     def named(text):
@@ -213,14 +212,14 @@ def name_types(app, what, name, item, options, signature, returned):
 
 
 def skip_fields(app, what, name, item, skip, options):
-    """Leave out a named tuple's fields: its docstring has said what they are."""
+    """Omit the fields of a named tuple, which its docstring describes."""
     return True if (item.__doc__ or "").startswith("Alias for field number") else None
 
 
 def keep_bars(app, what, name, item, options, lines) -> None:
-    """Let |x| be an absolute value in a docstring's prose, not a substitution."""
+    """Read |x| in the text of a docstring as an absolute value, not as a substitution."""
     examples = next((i for i, line in enumerate(lines) if "Examples" in line), len(lines))
-    literal = None  # how far a line that ends in :: is indented; what is deeper stays as it is
+    literal = None  # the indentation of a line that ends in ::; deeper lines stay unchanged
     for number, line in enumerate(lines[:examples]):
         depth = len(line) - len(line.lstrip())
         if line.strip() and (literal is None or depth <= literal):
@@ -230,7 +229,7 @@ def keep_bars(app, what, name, item, options, lines) -> None:
 
 
 def add_anchors(app, doctree) -> None:
-    """Let a page of source code find a name by the package or by its file: viewcode mixes them."""
+    """Add anchors by package and by module to names, since viewcode links to both."""
     from sphinx.addnodes import desc_signature
 
     for signature in doctree.findall(desc_signature):
@@ -240,13 +239,13 @@ def add_anchors(app, doctree) -> None:
         item = mkmc_prob
         for part in f"{signature['module']}.{name}".split(".")[1:]:
             item = getattr(item, part, None)
-        for room in ("mkmc_prob", getattr(item, "__module__", None)):
-            if room and f"{room}.{name}" not in signature["ids"]:
-                signature["ids"].append(f"{room}.{name}")
+        for module in ("mkmc_prob", getattr(item, "__module__", None)):
+            if module and f"{module}.{name}" not in signature["ids"]:
+                signature["ids"].append(f"{module}.{name}")
 
 
 def note_digest(app, error) -> None:
-    """Note, after a whole build, what it was built with, and drop what others executed."""
+    """After a complete build, record its digest and delete the outputs of other builds."""
     if error is None:
         for path in (BUILD / "executed").iterdir():
             if path.name != DIGEST:
@@ -255,13 +254,13 @@ def note_digest(app, error) -> None:
 
 
 def setup(app) -> None:
-    """Have every page read again after a change of the package."""
-    # Agg, which the Makefile sets, would keep the pictures of executed pages from being shown.
+    """Connect the functions above; every page is read again after a change of the package."""
+    # With Agg, which the Makefile sets, executed pages would not show their figures.
     os.environ.pop("MPLBACKEND", None)
     os.environ["MATPLOTLIBRC"] = str(HERE / "matplotlibrc")
-    # tqdm, at its import, misses the widgets that nobody could move here.
+    # tqdm warns at import that widgets are not available, which are of no use here.
     os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
-    # A configuration of its own: not that of whoever builds.
+    # Do not use the IPython configuration of the user who builds the site.
     os.environ["IPYTHONDIR"] = str(BUILD / "ipython")
     profile = BUILD / "ipython" / "profile_default"
     profile.mkdir(parents=True, exist_ok=True)
@@ -269,7 +268,7 @@ def setup(app) -> None:
         'get_config().IPKernelApp.log_level = "ERROR"\n'
     )
     app.add_config_value("package_digest", DIGEST, "env")
-    app.connect("config-inited", copy_mathjax, priority=1)  # before the folder is looked for
+    app.connect("config-inited", copy_mathjax, priority=1)  # before Sphinx looks for the folder
     app.connect("config-inited", forget_stale, priority=1)
     app.connect("autodoc-skip-member", skip_fields)
     app.connect("autodoc-process-signature", name_types)

@@ -1,8 +1,8 @@
-"""Complete six incomplete kernels over 500 handwritten digits, and judge the result.
+"""Complete six incomplete kernels over 500 handwritten digits, and measure the accuracy.
 
-Half of the (object, kernel) pairs of the bundled UCI Multiple Features data are removed, the
-kernels are completed by MKMC and by the two baselines of the paper, and all are compared with the
-truth. Run it with ``python examples/complete_digits.py`` or ``make demo``.
+Half of the (object, kernel) pairs of the bundled UCI Multiple Features data are removed. The
+kernels are completed by MKMC and by the two baselines of the paper, and the completions are
+compared with the truth. Run it with ``python examples/complete_digits.py`` or ``make demo``.
 """
 
 import argparse
@@ -29,14 +29,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="where to write")
-    parser.add_argument("--n-per-class", type=int, default=50, help="digits of each class")
+    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="output folder")
+    parser.add_argument("--n-per-class", type=int, default=50, help="number of digits per class")
     parser.add_argument("--ratio", type=float, default=0.5, help="share of the pairs removed")
     parser.add_argument("--strength", type=float, nargs="+", default=[0.1], help="of the prior")
     parser.add_argument("--method", default="geodesic", help="geodesic, em or squarem")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    mpl.use("Agg")  # pictures go to files
+    mpl.use("Agg")  # figures are written to files
     options.output.mkdir(parents=True, exist_ok=True)
 
     kernels, _ = datasets.load_multiple_features(n_per_class=options.n_per_class)

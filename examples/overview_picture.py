@@ -1,4 +1,4 @@
-"""Draw the picture of the README: the likelihood's rise, and kernels before and after.
+"""Draw the figure of the README: the likelihood by iteration, and kernels before and after.
 
 ``python examples/overview_picture.py docs/images/overview.png``
 """

@@ -2,12 +2,12 @@
 A first fit
 ===========
 
-Six kernels over 100 handwritten digits, half of all rows and columns removed, and completed.
+Six kernels over 100 handwritten digits lose half of their rows and columns and are completed.
 """
 
 # %%
-# The bundled data: one kernel for each of six ways to describe a picture. `remove_objects` takes
-# out (digit, kernel) pairs at random. Grey is what is missing.
+# The bundled data contain one kernel for each of six ways to describe an image. `remove_objects`
+# removes (digit, kernel) pairs at random. Missing objects are gray.
 
 from mkmc_prob import datasets, fit, mean_impute, plots, relative_error, remove_objects, zero_impute
 
@@ -16,20 +16,20 @@ incomplete = remove_objects(complete, 0.5, seed=0)
 plots.plot_pattern(incomplete)
 
 # %%
-# `fit` completes them, until it has 0.001 nats still to gain by its own estimate. Every step
-# raises the penalized log-likelihood.
+# `fit` completes the kernels. It stops when the estimated remaining gain is below 0.001 nats. Every
+# step raises the penalized log-likelihood.
 
 result = fit(incomplete)
 print(result)
 result.plot_trace()
 
 # %%
-# Before, and after. What was visible is unchanged.
+# The kernels before and after completion. Visible entries are unchanged.
 
 result.plot_kernels(kernels=["fac", "kar", "mor", "zer"])
 
 # %%
-# Here the truth is known: the error of what was filled in, beside that of the paper's baselines.
+# The truth is known here. These are the relative errors of MKMC and of the paper's baselines.
 
 for name, completed in {
     "MKMC": result.completed,

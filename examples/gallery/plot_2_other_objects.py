@@ -2,11 +2,11 @@
 Kernels over different objects
 ==============================
 
-Three sources, each of which knows other objects, in another order: aligned by label and completed.
+Three sources that cover different objects in different orders are aligned by label and completed.
 """
 
 # %%
-# Three sources measure four features of ten genes, with noise; each covers seven of the genes.
+# Three sources measure four features of ten genes with noise. Each covers seven of the genes.
 
 import numpy as np
 import pandas as pd
@@ -24,20 +24,21 @@ for source in ("expression", "sequence", "interactions"):
     print(f"{source:12}", *known)
 
 # %%
-# `objects` gives the order; without it, objects come in the order of their first appearance.
+# `objects` sets the order of the objects; by default it is that of their first appearance.
 
 stack = stack_kernels(kernels, objects=genes)
 print(describe(stack).to_string())
 plots.plot_kernels(stack)
 
 # %%
-# A pair of genes that no source knows together is completed through other genes, and marked.
+# If no source covers two genes together, the kernels only bound their entry, and the prior chooses
+# within the bounds. Such pairs are marked.
 
 result = fit(stack, strength=1.0)
 print(result)
 result.plot_kernels()
 
 # %%
-# How many sources see each pair together:
+# The number of sources that cover each pair of genes:
 
 result.plot_pair_counts()

@@ -1,13 +1,13 @@
 """
-Pictures: which strength?
-=========================
+Choosing the strength
+=====================
 
-The prior's strength, chosen by the likelihood of what is held out.
+The strength of the prior is chosen by held-out likelihood.
 """
 
 # %%
-# `select_strength` hides a part of each kernel's visible objects in turn, fits without them, and
-# scores what it hid given the rest. It needs no truth.
+# `select_strength` holds out a part of each kernel's visible objects in turn, fits without them,
+# and scores the held-out block given the rest. The truth is not needed.
 
 import matplotlib.pyplot as plt
 
@@ -20,8 +20,8 @@ print(choice)
 choice.plot()
 
 # %%
-# Is the model as sure as it should be? One strength serves all kernels: calibrated overall is not
-# calibrated for each.
+# The calibration by kernel: all kernels share one strength, so a model can be calibrated overall
+# but not for each kernel.
 
 plots.plot_calibration(choice)
 plt.show()

@@ -1,13 +1,13 @@
 """
-Pictures: how sure is an entry?
-===============================
+Uncertainty of completed entries
+================================
 
-Posterior draws of the model and of every hidden entry, by Gibbs sampling.
+Posterior draws of the model and of every hidden entry by Gibbs sampling.
 """
 
 # %%
-# Three kernels over 20 digits. How many independent features a kernel counts for decides how wide
-# the posterior is; `effective_degrees_of_freedom` estimates it.
+# Three kernels over 20 digits. The width of the posterior depends on the number of independent
+# features that a kernel is worth, which `effective_degrees_of_freedom` estimates.
 
 from mkmc_prob import (
     datasets,
@@ -28,12 +28,13 @@ posterior = sample_posterior(
 )
 
 # %%
-# Below each completed kernel, how sure its entries are; what is visible is sure.
+# Each completed kernel, and below it the posterior standard deviations of its entries. Visible
+# entries have none.
 
 plots.plot_uncertainty(posterior)
 
 # %%
-# Intervals of single entries, with the estimate of `fit` and, as it is known here, the truth.
+# Intervals of single entries, with the estimate of `fit` and the truth, which is known here.
 
 estimate = fit(reduced, strength=30.0, degrees_of_freedom=nu)
 plots.plot_intervals(posterior, kernel="fou", estimate=estimate, truth=kernels)

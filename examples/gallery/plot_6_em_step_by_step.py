@@ -2,11 +2,12 @@
 EM, step by step
 ================
 
-`fit` calls the very methods that are called here one by one: the derivation made executable.
+The steps of the derivation, called one by one. `fit` calls the same methods.
 """
 
 # %%
-# Two kernels over three objects. The first does not show the last object, the second not the first.
+# Two kernels over three objects. The last object is missing from the first kernel, and the first
+# object from the second kernel.
 
 import numpy as np
 
@@ -22,9 +23,9 @@ stack = stack_kernels(kernels, visible=[[1, 1, 0], [0, 1, 1]])
 em = EM(stack, WishartPrior(0.5))
 
 # %%
-# The E-step takes expectations at a model, the M-step makes the best model of them. At the model at
-# which the expectations were taken, Q-function plus entropy is the penalized log-likelihood: the
-# identity behind EM.
+# The E-step computes expectations at a model, and the M-step computes the model that maximizes the
+# Q-function given these expectations. At the model of the E-step, the Q-function plus the entropy
+# equals the penalized log-likelihood. EM rests on this identity.
 
 model = em.initial_model()
 for iteration in range(4):
@@ -35,16 +36,16 @@ for iteration in range(4):
     model = em.m_step(statistics)
 
 # %%
-# The E-step rests on the regression of what is hidden on what is visible, and on the conditional
-# covariance that it leaves.
+# The E-step uses the regression of hidden on visible objects, and the conditional covariance of
+# the hidden objects.
 
 conditional = model.condition([True, True, False])
 print("regression of object 2 on 0 and 1:", conditional.regression.ravel().round(3))
 print("conditional covariance:", conditional.covariance.ravel().round(3))
 
 # %%
-# A step's gain has two parts, neither of which can be negative: what the M-step gains in the
-# Q-function, and the divergence between what was expected of the hidden part before the step and
-# after it.
+# The gain of a step has two parts, neither of which can be negative: the rise of the Q-function in
+# the M-step, and the divergence between the distributions of the hidden part before and after the
+# step.
 
 fit(stack, strength=0.5, method="em", tol=1e-9).plot_gain_parts()

@@ -1,4 +1,4 @@
-"""The derivation's pages run as they stand, and equations and code name each other."""
+"""The code of the derivation runs, and equations and code refer to each other."""
 
 import ast
 import importlib
@@ -25,7 +25,7 @@ IN_DOCSTRING = re.compile(r":eq:`(.*?)`")
 
 LABELS = {name: EQUATION.findall(text) for name, text in TEXT.items()}
 EVERY_LABEL = [label for labels in LABELS.values() for label in labels]
-#: By equation: the code that its row of the index names.
+#: For each equation, the code named in its row of the index.
 ROWS = {
     label: set(CODE.findall(row))
     for label, row in re.findall(r"^\| \{eq\}`(.*?)` (.*)$", INDEX, re.M)
@@ -83,7 +83,7 @@ def test_every_reference_leads_somewhere():
 
 
 def found(target):
-    """Return what a dotted name leads to."""
+    """Return the object with a dotted name."""
     parts = target.split(".")
     for i in range(len(parts), 0, -1):
         try:

@@ -1,4 +1,4 @@
-"""Every public docstring has an example, and every example runs as it stands, imports included."""
+"""Every public docstring has an example, and every example runs with its own imports."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""The guides run as they stand and show what they say; the page on the code names its files."""
+"""The code of the guides runs and supports the text; names of files and functions exist."""
 
 import re
 import tempfile
@@ -7,13 +7,14 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from test_architecture import LAYERS
 
 import mkmc_prob
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("start", "bring-your-own", "after", "choosing", "posterior", "study", "developing")
 TEXT = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
-#: Cells, whose outputs the site shows, and plain blocks: both run.
+#: Cells, whose outputs the site shows, and plain blocks. Both are run.
 CODE = re.compile(r"^```(?:\{code-cell\} ipython3|python)\n(.*?)^```", re.M | re.S)
 CELL = re.compile(r"^```\{code-cell\} ipython3\n(.*?)^```", re.M | re.S)
 PACKAGE = Path(mkmc_prob.__file__).parent
@@ -29,7 +30,7 @@ def bring_your_own_says(found):
     for table in (found["questionnaire"], found["scaled"], found["diffusion"]):
         assert np.linalg.eigvalsh(table)[0] > -1e-12
     assert found["adjacency"].loc["p02", "p03"] == found["adjacency"].loc["p03", "p02"] == 0.5
-    assert found["adjacency"].loc["p07"].sum() == 0.0  # covered, without a partner
+    assert found["adjacency"].loc["p07"].sum() == 0.0  # covered, but without a contact
     as_it_is, prepared = found["compared"]["as it is"], found["compared"]["prepared"]
     assert as_it_is.loc["RBF", "MKMC"] > 2 * as_it_is.loc["RBF", "mean"]
     assert as_it_is.loc["graph", "MKMC"] > 1.0
@@ -107,3 +108,18 @@ def test_the_code_of_a_page_runs_in_order_and_shows_what_the_text_says(name, tmp
 @pytest.mark.parametrize("name", PAGES)
 def test_cells_are_executed_where_the_page_says_so(name):
     assert bool(CELL.search(TEXT[name])) == TEXT[name].startswith("---\nfile_format: mystnb\n")
+
+
+def test_the_page_on_development_names_files_and_functions_that_exist():
+    files = re.findall(r"`((?:\w+/)+\w+\.\w+)`", TEXT["developing"])
+    missing = [name for name in files if not any((top / name).exists() for top in (PACKAGE, ROOT))]
+    assert missing == []
+    named = re.findall(r"`(?:\w+\.)?(\w+)`\s\(`(\w+/\w+\.py)`", TEXT["developing"])
+    assert len(named) > 20
+    for name, file in named:
+        assert re.search(rf"\b{name}\b", (PACKAGE / file).read_text(encoding="utf-8")), (name, file)
+
+
+def test_the_page_on_development_lists_the_folders_in_the_order_of_imports():
+    listed = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", TEXT["developing"], re.M)
+    assert tuple(listed) == LAYERS

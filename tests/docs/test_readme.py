@@ -1,4 +1,4 @@
-"""The README's and the examples' code runs as it stands."""
+"""The code of the README and of the examples runs as printed."""
 
 import re
 import runpy
@@ -30,7 +30,7 @@ def test_the_readmes_code_runs(number, tmp_path, monkeypatch, capsys):
 
 
 def test_the_code_on_reading_the_diagnostics_runs(capsys):
-    whole = "\n".join(blocks_of("docs/diagnostics.md"))  # each goes on from the one before
+    whole = "\n".join(blocks_of("docs/diagnostics.md"))  # each block continues the previous one
     exec(compile(whole, "docs/diagnostics.md", "exec"), {})
     assert "1 distinct points, 1 known to be maxima" in capsys.readouterr().out
 

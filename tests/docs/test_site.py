@@ -1,18 +1,19 @@
-"""The site's parts fit together. Whether it builds is `make docs`' to say."""
+"""The parts of the documentation are consistent. `make docs` tests whether it builds."""
 
 import importlib
 import inspect
 import re
 import runpy
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 MODULES = [
-    f"mkmc_prob{room}"
-    for room in ("", ".datasets", ".diagnostics", ".experiments", ".io", ".plots")
+    f"mkmc_prob{module}"
+    for module in ("", ".datasets", ".diagnostics", ".experiments", ".io", ".plots")
 ]
-MADE = ("_build", "gallery", "generated", "backreferences")  # what the build leaves in docs/
+MADE = ("_build", "gallery", "generated", "backreferences")  # created in docs/ by the build
 
 
 def public_names():
@@ -24,12 +25,12 @@ def public_names():
 
 
 def entries():
-    """Return what the pages of the reference have entries for: full names."""
+    """Yield the full names of all entries of the reference."""
     for page in (DOCS / "reference").glob("*.md"):
         for block in re.findall(r"^```\{eval-rst\}\n(.*?)^```", page.read_text(), re.S | re.M):
-            room = re.search(r"currentmodule:: (\S+)", block)[1]
+            module = re.search(r"currentmodule:: (\S+)", block)[1]
             names = re.findall(r"^   ([\w.]*\w)$|^\.\. (?:auto\w+|py:data):: (\S+)$", block, re.M)
-            yield from (f"{room}.{listed or directive}" for listed, directive in names)
+            yield from (f"{module}.{listed or directive}" for listed, directive in names)
 
 
 def pages():
@@ -38,7 +39,7 @@ def pages():
 
 
 def reached(page):
-    """Return the pages that the tables of contents lead to from `page`."""
+    """Return the pages that can be reached from `page` through tables of contents."""
     there = {page}
     text = (DOCS / f"{page}.md").read_text()
     for table in re.findall(r"^```\{toctree\}\n(.*?)^```", text, re.S | re.M):
@@ -65,10 +66,22 @@ def test_the_reference_lists_nothing_else():
     }
 
 
+def test_what_the_reference_lists_exists():
+    for name in entries():
+        parts = name.split(".")
+        found = next(
+            module
+            for i in range(len(parts), 0, -1)
+            if (module := sys.modules.get(".".join(parts[:i]))) is not None
+        )
+        for part in parts[found.__name__.count(".") + 1 :]:
+            found = getattr(found, part)
+
+
 def test_the_index_of_the_reference_names_them_all():
     index = (DOCS / "reference" / "index.md").read_text()
     errors = {"KernelError", "LabelError", "IndefiniteKernelError"}
-    errors |= {"ConvergenceWarning", "IdentifiabilityWarning"}  # it says "what is under it"
+    errors |= {"ConvergenceWarning", "IdentifiabilityWarning"}  # it says "their subclasses"
     names = {name.rpartition(".")[2] for name in public_names()} - errors
     assert sorted(name for name in names if f"`{name}`" not in index) == []
 
@@ -78,7 +91,7 @@ def test_every_page_is_in_a_table_of_contents():
 
 
 def test_the_first_page_shows_the_readmes_first_code():
-    """Which runs as a test of its own."""
+    """The block itself is run by test_readme."""
     blocks = [
         re.search(r"^```python\n(.*?)^```", path.read_text(), re.S | re.M)[1]
         for path in (ROOT / "README.md", DOCS / "index.md")
