@@ -1,8 +1,4 @@
-"""What a fit returns: completed kernels, the model matrix, the trace; tables, files and pictures.
-
-Enters: what `fit` found, or a file that `save` wrote. Leaves: a summary table, an `xarray.DataTree`
-in ArviZ's schema, netCDF, and (through `plots`) Matplotlib axes.
-"""
+"""What a fit returns: completed kernels, the model matrix and the trace, with tables and plots."""
 
 import os
 from dataclasses import dataclass
@@ -22,8 +18,7 @@ from ..stacks.matrix import labelled
 from ..stacks.pairs import never_seen_together, pair_counts
 from ..stacks.pattern import tied_groups
 from ..stacks.stack import visible_objects
-from ..utils.files import a_path, replace_file
-from ..utils.netcdf import open_tree
+from ..utils.netcdf import open_tree, write_netcdf
 from ..utils.version import __version__
 from .information import missing_information
 from .solve import Solution
@@ -42,7 +37,7 @@ class MKMCResult(Solution):
     Attributes
     ----------
     observed : DataArray
-        The stack as it was given, NaN where an object is missing.
+        The incomplete stack, NaN where an object is missing.
     completed : DataArray
         The completed stack, without NaN: the E-step that gave `model`. Visible entries are those
         of `observed`, bit for bit.
@@ -58,7 +53,7 @@ class MKMCResult(Solution):
     method : str
     tol : float
     converged : bool
-        Whether the estimated gain to come fell to `tol`.
+        Whether the estimated remaining gain fell to `tol`.
     interrupted : bool
         Whether Ctrl-C ended the fit.
 
@@ -99,31 +94,31 @@ class MKMCResult(Solution):
         )
 
     def _about_pairs(self) -> str:
-        """Return a line about the pairs of objects that no kernel sees together, if there are."""
+        """Return lines about the pairs of objects that no kernel shows together, if any."""
         size = self.observed.sizes["object"]
         total, never = size * (size - 1) // 2, self._count_of_pairs()
         if not never:
             return ""
         tied = tied_groups(visible_objects(self.observed))
         alone = total - sum(len(group) * (len(group) - 1) // 2 for group in tied)
-        how = "are identified only through other objects"
+        how = "the kernels only bound their entries, and the prior chooses within the bounds"
         if alone:
-            how += f", those of {alone} by the prior alone"
+            how += f";\n  the entries of {alone} come from the prior alone"
         if alone == never:
-            how = "come from the prior alone"
+            how = "their entries come from the prior alone"
         which = "pair of objects is" if never == 1 else "pairs of objects are"
-        return f"\n{never} of {total} {which} never seen together:\n  their entries {how}"
+        return f"\n{never} of {total} {which} never observed together:\n  {how}"
 
     def _count_of_pairs(self) -> int:
-        """Return how many pairs of objects no kernel sees together."""
+        """Return how many pairs of objects no kernel shows together."""
         return int(np.triu(self.never_seen_together().values, 1).sum())
 
     def pair_counts(self) -> xr.DataArray:
-        """Count in how many kernels each pair of objects is seen; see `diagnostics.pair_counts`."""
+        """Count the kernels that show both objects of a pair; see `diagnostics.pair_counts`."""
         return pair_counts(self.observed)
 
     def never_seen_together(self) -> xr.DataArray:
-        """Return which pairs no kernel sees together; see `diagnostics.never_seen_together`."""
+        """Return which pairs no kernel shows together; see `diagnostics.never_seen_together`."""
         return never_seen_together(self.observed)
 
     def _repr_html_(self) -> str:
@@ -133,7 +128,7 @@ class MKMCResult(Solution):
     def identical(self, other: "MKMCResult") -> bool:
         """Return whether `other` is the same result: every number, label and attribute.
 
-        But for the time it took.
+        Only the times may differ.
         """
         one, two = self.to_datatree(), other.to_datatree()
         for tree in (one, two):
@@ -141,25 +136,25 @@ class MKMCResult(Solution):
         return one.identical(two)
 
     def summary(self) -> pd.DataFrame:
-        """Return one row per kernel: what it shows, how likely that is, how well the model fits.
+        """Return one row per kernel: its objects, its log-likelihood and its agreement with M.
 
         Returns
         -------
         pandas.DataFrame
-            ``visible`` and ``missing`` count objects; ``apart``, how many of the pairs filled
-            in no kernel sees together: identified only through other objects, and missing in every
-            kernel (`never_seen_together` says which); ``log_likelihood`` is
-            nu_k E_q[log N(v_k | 0, M_vv)] in nats; ``mahalanobis`` is the expected squared
-            Mahalanobis length per object, tr(M_vv^-1 Q_vv) / n_k: 1 where kernel and model agree,
-            more where the kernel is larger than the model allows or points elsewhere;
-            ``correlation`` is tr(Q_vv M_vv) / (||Q_vv|| ||M_vv||), 1 where they agree up to scale.
-            The last two are NaN for a kernel that shows nothing, ``correlation`` for a zero one.
+            ``visible`` and ``missing`` count objects. ``apart`` counts the pairs of objects that no
+            kernel shows together (`never_seen_together` says which): the kernels only bound their
+            entries, and the prior chooses within the bounds. ``log_likelihood`` is
+            nu_k E_q[log N(v_k | 0, M_vv)] in nats. ``mahalanobis`` is the expected squared
+            Mahalanobis length per object, tr(M_vv^-1 Q_vv) / n_k: 1 if kernel and model agree, more
+            if the kernel is larger than the model or has another direction. ``correlation`` is
+            tr(Q_vv M_vv) / (||Q_vv|| ||M_vv||), 1 if they agree up to scale. The last two are NaN
+            for a kernel without visible objects, ``correlation`` also for a zero kernel.
 
         Warns
         -----
         MKMCWarning
-            Where the model matrix of a kernel's objects is too near to singular for
-            ``mahalanobis``, which is then NaN: at strengths like 1e-50, say.
+            If the model matrix of a kernel's objects is too close to singular for ``mahalanobis``,
+            which is NaN then: at strengths like 1e-50, for example.
         """
         visible = visible_objects(self.observed).transpose("kernel", "object")
         table = pd.DataFrame(
@@ -174,12 +169,12 @@ class MKMCResult(Solution):
     def to_datatree(self, *, diagnostics: bool = False) -> xr.DataTree:
         """Return everything as an `xarray.DataTree` in ArviZ's schema.
 
-        Groups: ``observed_data`` (the kernels as given), ``constant_data`` (visibility, which pairs
-        of objects are never seen together, degrees of freedom, the prior), ``sample_stats`` (the
-        trace) and, of this package's own, ``point_estimate`` (completed kernels, model matrix).
-        With `diagnostics` also ``object_predictive`` (`diagnostics.object_predictive`; these are no
-        log-likelihood terms), ``pair_counts`` and ``kernel_agreement``, by the functions of those
-        names.
+        Groups: ``observed_data`` (the incomplete kernels), ``constant_data`` (visibility, pairs of
+        objects never observed together, degrees of freedom, the prior), ``sample_stats`` (the
+        trace) and, in addition to the schema, ``point_estimate`` (completed kernels, model matrix).
+        With `diagnostics` also ``object_predictive`` (`diagnostics.object_predictive`, which are
+        not terms of the log-likelihood), ``pair_counts`` and ``kernel_agreement``, from the
+        functions of those names.
         """
         constants: dict[str, Any] = {
             "visible": visible_objects(self.observed),
@@ -223,34 +218,17 @@ class MKMCResult(Solution):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result to a netCDF file (suffix .nc), without loss; `load_result` reads it.
 
-        An existing file is replaced when the new one is complete.
+        The file is replaced only when the new one is complete; see
+        `mkmc_prob.utils.netcdf.write_netcdf`.
 
         Raises
         ------
         MKMCError
-            Where the suffix is not ``.nc``.
+            If the suffix is not ``.nc``, or netCDF cannot hold an attribute or a coordinate.
+        OSError
+            If the file cannot be written: for instance, the disk is full.
         """
-        if a_path(path).suffix.lower() != ".nc":
-            raise MKMCError(f"{path}: results are netCDF files, whose suffix is .nc. Add it.")
-        with replace_file(path) as draft:
-            try:
-                tree = self.to_datatree()
-                # NaN is a value here, not a mark in the file, and encodings lose digits.
-                plain = {
-                    group.path: {name: {"_FillValue": None} for name in group.variables}
-                    for group in tree.subtree
-                }
-                tree.to_netcdf(draft, engine="h5netcdf", encoding=plain)
-                if not load_result(draft).identical(self):
-                    raise ValueError("it would come back changed")
-            except OSError:
-                raise  # the disk, not the result
-            except Exception as error:
-                raise MKMCError(
-                    f"{path}: netCDF cannot hold this result ({error}). Make the attributes and "
-                    "further coordinates of the stack text or numbers, without the names that "
-                    "netCDF keeps for itself ('units', 'dtype', 'coordinates'), or drop them."
-                ) from error
+        write_netcdf(self.to_datatree(), path, what="result")
 
     def plot_trace(self, *, ax: "Axes | None" = None) -> "Axes":
         """Draw the penalized log-likelihood by iteration; see `plots.plot_trace`."""
@@ -267,10 +245,10 @@ class MKMCResult(Solution):
     def plot_rate(
         self, information: xr.Dataset | None = None, *, ax: "Axes | None" = None, **options: Any
     ) -> "Axes":
-        """Draw the rate of EM, beside that of the steps where they were EM's.
+        """Draw the rate of EM, with the empirical rates of the steps if `method` is "em".
 
-        See `plots.plot_rate`. What it draws is computed by `missing_information` with `options`,
-        unless it is given.
+        See `plots.plot_rate`. `missing_information` is called with `options` unless its result is
+        passed.
         """
         if information is None:
             information = missing_information(self, **options)
@@ -280,9 +258,9 @@ class MKMCResult(Solution):
     def plot_slowest(
         self, information: xr.Dataset | None = None, *, ax: "Axes | None" = None, **options: Any
     ) -> "Axes":
-        """Draw which objects take part in EM's slowest direction; see `plots.plot_slowest`.
+        """Draw which objects dominate EM's slowest direction; see `plots.plot_slowest`.
 
-        What it draws is computed by `missing_information` with `options`, unless it is given.
+        `missing_information` is called with `options` unless its result is passed.
         """
         if information is None:
             information = missing_information(self, **options)
@@ -319,9 +297,9 @@ def load_result(path: str | os.PathLike[str]) -> MKMCResult:
     Raises
     ------
     MKMCError
-        Where the file is not such a result.
+        If the file does not hold such a result.
     FileNotFoundError
-        Where there is no file.
+        If there is no file.
 
     Examples
     --------
