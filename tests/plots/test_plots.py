@@ -495,7 +495,7 @@ def test_what_is_no_axes_is_named(result, selection, information):
         plots.plot_kernels(result.observed, kernels=["Q1"], axes=np.array([[figure]]))
     with pytest.raises(MKMCError, match=r"after: .* not DataFrame"):
         plots.plot_kernels(result.observed, pd.DataFrame())
-    with pytest.raises(MKMCError, match="cmap: Matplotlib has no colour map 'virids'"):
+    with pytest.raises(MKMCError, match="cmap: Matplotlib has no colormap 'virids'"):
         result.plot_kernels(cmap="virids")
 
 
