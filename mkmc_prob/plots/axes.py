@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: The colors of Okabe and Ito, safe for color-blind readers, without their yellow (too pale for
 #: lines).
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "0.4")
-#: Eight markers and four line styles: pairs with the colors differ in gray and beyond seven lines.
+#: With these, lines and points differ even in gray, and if there are more than seven.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STYLES = ("-", "--", "-.", ":")
 
@@ -114,8 +114,7 @@ def legend(
 ) -> None:
     """Draw a legend of `entries` in order, with names verbatim.
 
-    A legend `beside` the axes covers nothing, but takes space from a new figure only; axes placed
-    by the user keep their position.
+    A legend `beside` the axes covers no data, but needs space: only for axes of a new figure.
     """
     if beside:
         options |= {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
