@@ -118,15 +118,12 @@ def plot_rate(
         title.append(f"rate at the model: {rate:.6g} (1 − rate: {1.0 - rate:.3g})")
     if too_large:
         title.append(f"{name_some(too_large)}: a rate ≥ 1, no maximum")
-    if title:
-        ax.set_title("\n".join(title), fontsize="medium", parse_math=False)
-    lines = [np.asarray(line.get_ydata(), dtype=float) for line in ax.lines]
-    drawn = np.concatenate([np.zeros(0), *lines])
-    drawn = drawn[np.isfinite(drawn)]
-    if drawn.size:
+    ax.set_title("\n".join(title), fontsize="medium", parse_math=False)
+    low, high = ax.dataLim.minposy, ax.dataLim.ymax
+    if np.isfinite(low):
         ax.set_yscale("log")
-        if drawn.max() < 1.5 * drawn.min():  # hardly a range: the line is in the middle, with ticks
-            ax.set_ylim(drawn.min() / 3.0, 3.0 * drawn.max())
+        if high < 1.5 * low:  # limits around a single value would have no labeled ticks
+            ax.set_ylim(low / 3.0, 3.0 * high)
         plain_log(ax.yaxis)
     else:
         ax.set_yticks([])
