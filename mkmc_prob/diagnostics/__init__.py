@@ -1,4 +1,4 @@
-"""Likelihood diagnostics: tables and arrays computed from a result, a trace or a stack."""
+"""Likelihood diagnostics: labeled tables and arrays computed from a result, a trace or a stack."""
 
 from ..stacks.pairs import never_seen_together, pair_counts
 from .agreement import disagreement, kernel_agreement, object_predictive

@@ -1,6 +1,6 @@
 """What diagnostics, plots and imputation read of a fit: its attributes, not its class."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import xarray as xr
 
@@ -9,8 +9,9 @@ from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 
 
+@runtime_checkable
 class FitResult(Protocol):
-    """The attributes of `MKMCResult` that other code reads; see there for what each one is."""
+    """The attributes of `MKMCResult` that other modules read, as documented there."""
 
     @property
     def observed(self) -> xr.DataArray:
@@ -47,15 +48,13 @@ class FitResult(Protocol):
 
 def is_result(given: Any) -> bool:
     """Return whether `given` has the attributes of a fit."""
-    needed = ("observed", "completed", "model", "trace", "prior", "degrees_of_freedom")
-    return all(hasattr(given, name) for name in needed)
+    return isinstance(given, FitResult)
 
 
-def as_result(given: Any) -> FitResult:
+def as_result(given: Any, what: str = "result") -> FitResult:
     """Return `given` if it has the attributes of a fit; raise KernelError otherwise."""
-    if not is_result(given):
+    if not isinstance(given, FitResult):
         raise KernelError(
-            f"result: {type(given).__name__} found; pass the MKMCResult that fit(stack) returns."
+            f"{what}: {type(given).__name__} found; pass the MKMCResult that fit(stack) returns."
         )
-    fit: FitResult = given
-    return fit
+    return given

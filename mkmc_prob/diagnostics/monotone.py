@@ -1,8 +1,4 @@
-"""What a trace tells: whether every step rose, and how fast EM's own steps came closer.
-
-Enters: the trace of a fit, or what a person made of it. Leaves: tables by iteration, or an error
-that says where the trace does not hold together. `diagnostics` is the door to it.
-"""
+"""Checks of the trace of a fit: whether every step increased the objective, and the rate of EM."""
 
 from typing import Any
 
@@ -12,13 +8,49 @@ import xarray as xr
 
 from ..errors import MKMCError, MonotonicityError
 from ..stacks.labels import name_some
+from ..utils.arguments import Check, checked
 
-#: An empirical rate is told where rounding moves it by no more than this share of 1 - rate.
+#: An empirical rate is reported if rounding changes it by at most this share of 1 - rate.
 CLEAR = 0.1
+#: The two parts of the gain of an EM step.
+PARTS = ("gain_q_function", "gain_divergence")
+REMEDY = "Fit again: the trace was changed, or the model is too close to singular."
 
 
+def trace_with(*needed: str) -> Check:
+    """Return a check for the trace of a fit that has the variables `needed`."""
+
+    def check(value: Any, what: str) -> xr.Dataset:
+        if not isinstance(value, xr.Dataset):
+            raise MKMCError(
+                f"{what}: {type(value).__name__} found; the xarray.Dataset of a fit is needed. "
+                "Pass result.trace."
+            )
+        if absent := [name for name in needed if name not in value.data_vars]:
+            raise MKMCError(
+                f"{what}: it has no variable {name_some(absent)}. Pass result.trace whole."
+            )
+        for name in needed:
+            dims = {"iteration", "kernel"} if name == "log_likelihood" else {"iteration"}
+            found = value[name]
+            if set(found.dims) != dims or not found.size or found.dtype.kind not in "fiu":
+                raise MKMCError(
+                    f"{what}: {name} has dims {found.dims}, shape {found.shape} and dtype "
+                    f"{found.dtype}; at least one number over {tuple(sorted(dims))} is needed. "
+                    "Pass result.trace."
+                )
+        return value
+
+    return check
+
+
+@checked(
+    trace=trace_with(
+        "penalized_log_likelihood", "log_likelihood", "log_prior", "rounding_bound", *PARTS
+    )
+)
 def check_monotone(trace: xr.Dataset) -> pd.DataFrame:
-    """Check that the penalized log-likelihood rose at every step, and that the trace adds up.
+    """Check that every step increased the penalized log-likelihood and that the trace adds up.
 
     Equation :eq:`eq-ascent` of the derivation.
 
@@ -30,23 +62,23 @@ def check_monotone(trace: xr.Dataset) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row per step, indexed by iteration: ``gain``, the rise in nats; ``rounding``, what
-        rounding can have made of it (the bounds at both models); ``clear``, whether the rise is
-        more than that.
+        One row per step, indexed by iteration: ``gain``, the increase in nats; ``rounding``, the
+        largest change that rounding can cause (the sum of the bounds at both models); ``clear``,
+        whether the gain exceeds it.
 
     Raises
     ------
     MonotonicityError
-        Where the likelihood fell by more than rounding explains, or is no number.
+        If the penalized log-likelihood decreased by more than rounding explains, or is NaN.
     MKMCError
-        Where `trace` is no trace, or misses a variable. Where the parts do not add up: the
-        penalized log-likelihood is the sum of the kernels' terms and the log prior, the gain of an
-        EM step that of its two parts, neither negative.
+        If `trace` is not a trace or lacks a variable, or if its parts do not add up: the penalized
+        log-likelihood is the sum of the kernels' terms and the log prior; the gain of an EM step
+        is the sum of two parts, neither of which is negative.
 
     Notes
     -----
-    The derivation of the bound is in docs/numerics.md. A rise within it is no evidence against
-    the step: near a maximum all rises are.
+    The bound is derived in docs/numerics.md. A gain within it is not evidence against the step:
+    close to a maximum all gains are that small.
 
     Examples
     --------
@@ -57,71 +89,51 @@ def check_monotone(trace: xr.Dataset) -> pd.DataFrame:
     >>> bool(diagnostics.check_monotone(result.trace)["clear"].all())
     True
     """
-    trace = as_trace(
-        trace,
-        "penalized_log_likelihood",
-        "log_likelihood",
-        "log_prior",
-        "rounding_bound",
-        "gain_q_function",
-        "gain_divergence",
+    iterations = trace["iteration"].values
+    level, bound, log_prior = (
+        trace[name].values for name in ("penalized_log_likelihood", "rounding_bound", "log_prior")
     )
-    level = trace["penalized_log_likelihood"].values
-    bound = trace["rounding_bound"].values
-    gain, rounding = np.diff(level), bound[1:] + bound[:-1]
-    steps = trace["iteration"].values[1:]
-    changed = "Fit again: the trace was changed, or the model is too near to singular."
-    fell = ~(gain >= -rounding)
-    if fell.any():
+    steps, gain, rounding = iterations[1:], np.diff(level), bound[1:] + bound[:-1]
+    if (fell := ~(gain >= -rounding)).any():
         at = int(np.argmax(fell))
         raise MonotonicityError(
             f"trace: the penalized log-likelihood changed by {gain[at]:.6g} nats in iteration "
-            f"{steps[at]}, where rounding explains a fall of {rounding[at]:.3g} at most. {changed}"
+            f"{steps[at]}, but rounding explains a decrease of at most {rounding[at]:.3g}. {REMEDY}"
         )
-    if not np.isfinite(bound).all() or not np.isfinite(trace["log_prior"]).all():
-        raise MKMCError(
-            "trace: rounding_bound or log_prior is not finite. Fit again: it was changed."
-        )
-    sums = {
-        "the kernels' terms and the log prior": (
-            trace["log_likelihood"].sum("kernel").values + trace["log_prior"].values - level,
-            bound,
-            trace["iteration"].values,
-        ),
-        "the two parts of the gain": (
-            (trace["gain_q_function"] + trace["gain_divergence"]).values[1:] - gain,
-            rounding,
-            steps,
-        ),
-    }
-    for what, (excess, allowed, iterations) in sums.items():
-        wrong = np.abs(excess) > allowed  # NaN, where there are no parts, is not
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise MKMCError(
-                f"trace: in iteration {iterations[at]} {what} miss the total by {excess[at]:.6g} "
-                f"nats. {changed}"
-            )
-    for name in ("gain_q_function", "gain_divergence"):
-        negative = trace[name].values[1:] < -rounding
-        if negative.any():
-            at = int(np.argmax(negative))
-            raise MKMCError(
-                f"trace: {name} is {trace[name].values[1:][at]:.6g} nats in iteration {steps[at]}; "
-                f"it cannot be negative. {changed}"
-            )
+    if not np.isfinite([bound, log_prior]).all():
+        raise MKMCError(f"trace: rounding_bound or log_prior is not finite. {REMEDY}")
+    excess = trace["log_likelihood"].sum("kernel").values + log_prior - level
+    what = "the kernels' terms and the log prior miss the total by"
+    _refuse_first(np.abs(excess) > bound, iterations, what, excess)
+    parts = [trace[name].values[1:] for name in PARTS]  # NaN if not an EM step: never wrong
+    excess = parts[0] + parts[1] - gain
+    what = "the two parts of the gain miss the total by"
+    _refuse_first(np.abs(excess) > rounding, steps, what, excess)
+    for name, part in zip(PARTS, parts, strict=True):
+        _refuse_first(part < -rounding, steps, f"{name}, which cannot be negative, is", part)
     return pd.DataFrame(
         {"gain": gain, "rounding": rounding, "clear": gain > rounding},
         index=pd.Index(steps, name="iteration"),
     )
 
 
-def empirical_rate(trace: xr.Dataset) -> xr.DataArray:
-    """Return the rate of EM as its own steps show it: the root of the ratio of successive gains.
+def _refuse_first(wrong: Any, iterations: Any, what: str, value: Any) -> None:
+    """Raise MKMCError for the first wrong value, if any."""
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise MKMCError(
+            f"trace: in iteration {iterations[at]} {what} {value[at]:.6g} nats. {REMEDY}"
+        )
 
-    Near a maximum EM's distance to it shrinks by the rate r at every step, and so the gains, which
-    are its squares, by r^2. From below, as the slower directions come to light, sqrt(gain of the
-    step / gain of the step before) rises to the r that `missing_information` computes.
+
+@checked(trace=trace_with("penalized_log_likelihood", "rounding_bound", "gain_q_function"))
+def empirical_rate(trace: xr.Dataset) -> xr.DataArray:
+    """Estimate the rate of EM from its own steps: the root of the ratio of successive gains.
+
+    Close to a maximum, each EM step shrinks the distance to it by the rate r. The gains are
+    proportional to the squared distance, so they shrink by r^2. As the slower directions come to
+    dominate, sqrt(gain of the step / gain of the step before) increases to the r that
+    `missing_information` computes.
     Equation :eq:`eq-rate` of the derivation.
 
     Parameters
@@ -132,18 +144,19 @@ def empirical_rate(trace: xr.Dataset) -> xr.DataArray:
     Returns
     -------
     DataArray
-        Dims ``(iteration,)``; NaN unless the step and the one before were EM's, and their gains so
-        far above rounding that it moves the rate by a tenth of 1 - rate at most.
+        Dims ``(iteration,)``; NaN unless the step and the one before it are EM steps whose gains
+        are so far above rounding that it changes the rate by at most a tenth of 1 - rate.
 
     Raises
     ------
     MKMCError
-        Where `trace` is no trace, or misses a variable.
+        If `trace` is not a trace or lacks a variable.
 
     Notes
     -----
-    Do not take the last value for r where it is still rising: the fit ended before the slowest
-    direction was alone. With ``method="geodesic"`` few steps are EM's, and mostly nothing is told.
+    If the last values are still increasing, do not take the last one for r: the fit ended before
+    the slowest direction dominated. With ``method="geodesic"`` few steps are EM steps, and most
+    values are NaN.
 
     Examples
     --------
@@ -154,42 +167,18 @@ def empirical_rate(trace: xr.Dataset) -> xr.DataArray:
     >>> bool((rate.dropna("iteration") < 1).all())
     True
     """
-    trace = as_trace(trace, "penalized_log_likelihood", "rounding_bound", "gain_q_function")
     bound = trace["rounding_bound"].values
     gain, rounding = np.diff(trace["penalized_log_likelihood"].values), bound[1:] + bound[:-1]
     by_em = np.isfinite(trace["gain_q_function"].values[1:])
-    told = by_em & (gain > rounding)
-    gain, share = np.where(told, gain, np.nan), np.where(told, rounding, np.nan)
-    share /= gain
-    rate = np.full(len(bound), np.nan)
-    rate[2:] = np.sqrt(gain[1:] / gain[:-1])
-    doubt = 0.5 * rate[2:] * (share[1:] + share[:-1])
-    rate[2:][~(doubt <= CLEAR * np.abs(1.0 - rate[2:]))] = np.nan
+    gain = np.where(by_em & (gain > rounding), gain, np.nan)
+    rounding_share = rounding / gain
+    rate = np.sqrt(gain[1:] / gain[:-1])
+    doubt = 0.5 * rate * (rounding_share[1:] + rounding_share[:-1])
+    rate[~(doubt <= CLEAR * np.abs(1.0 - rate))] = np.nan
     return xr.DataArray(
-        rate,
+        np.pad(rate, (2, 0), constant_values=np.nan)[: len(bound)],
         dims="iteration",
         coords={"iteration": trace["iteration"].values},
         name="empirical_rate",
         attrs={"long_name": "root of the ratio of successive gains of EM steps"},
     )
-
-
-def as_trace(given: Any, *needed: str) -> xr.Dataset:
-    """Return `given` if it is a trace with the variables needed; raise MKMCError otherwise."""
-    if not isinstance(given, xr.Dataset):
-        raise MKMCError(
-            f"trace: {type(given).__name__} found; the xarray.Dataset of a fit is needed. Pass "
-            "result.trace."
-        )
-    if absent := [name for name in needed if name not in given.data_vars]:
-        raise MKMCError(f"trace: it has no variable {name_some(absent)}. Pass result.trace whole.")
-    for name in needed:
-        dims = {"iteration", "kernel"} if name == "log_likelihood" else {"iteration"}
-        found = given[name]
-        if set(found.dims) != dims or not found.size or found.dtype.kind not in "fiu":
-            raise MKMCError(
-                f"trace: {name} has dims {found.dims}, shape {found.shape} and dtype "
-                f"{found.dtype}; numbers over {tuple(sorted(dims))} are needed, one at least. Pass "
-                "result.trace."
-            )
-    return given

@@ -1,4 +1,4 @@
-"""Pictures: Matplotlib axes in, Matplotlib axes out. Nothing is here but exports."""
+"""Plots: each function draws on given or new Matplotlib axes and returns them."""
 
 from .diagnostics import plot_agreement, plot_calibration, plot_disagreement, plot_strength
 from .kernels import MISSING, plot_kernels, plot_pair_counts, plot_pattern, plot_spectra

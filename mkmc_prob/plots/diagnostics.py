@@ -1,19 +1,16 @@
-"""Diagnostics as pictures: objects and kernels against the model, the strength, calibration.
+"""Plots of agreement with the model, by object and by kernel, and of a choice of the strength."""
 
-Enters: a result or a selection. Leaves: the Matplotlib axes drawn on.
-"""
-
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ..diagnostics.agreement import disagreement, kernel_agreement
+from ..diagnostics.agreement import kernel_agreement, predictive_scores
 from ..diagnostics.fitted import FitResult, as_result
 from ..errors import LabelError, MKMCError
 from ..stacks.stack import visible_objects
-from ..utils.arguments import real_number
+from ..utils.arguments import checked, real_number
 from .axes import (
     COLOURS,
     MARKERS,
@@ -25,18 +22,19 @@ from .axes import (
     plain_log,
 )
 
-if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
+if TYPE_CHECKING:  # Matplotlib is slow to import, so only when drawing
     from matplotlib.axes import Axes
 
-#: The colours of `plot_disagreement` end at a factor of 4 (two standard deviations) to 64 (eight):
-#: less is no disagreement, and one object beyond does not make the others pale.
+#: The color scale of `plot_disagreement` ends at a factor of 4 (two standard deviations) to 64
+#: (eight): less is not disagreement, and a single extreme object does not make the others pale.
 LEAST_FACTOR, LARGEST_FACTOR = 4.0, 64.0
-#: How many standard errors below the best score `plot_strength` shows.
+#: `plot_strength` shows scores down to this many standard errors below the best.
 SHOWN_ERRORS = 10.0
 
 
+@runtime_checkable
 class Selection(Protocol):
-    """The attributes of `StrengthSelection` that are drawn; see there for what each one is."""
+    """The attributes of `StrengthSelection` that are drawn, as documented there."""
 
     @property
     def scores(self) -> xr.Dataset:
@@ -55,21 +53,33 @@ class Selection(Protocol):
         """The strength chosen by the one-standard-error rule."""
 
 
-def plot_disagreement(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
-    """Draw how much each kernel disagrees with the model about each object; missing hatched.
+def as_selection(given: Any, what: str) -> Selection:
+    """Return `given` if it is what `select_strength` returns; raise MKMCError otherwise."""
+    if not isinstance(given, Selection):
+        raise MKMCError(
+            f"{what}: {type(given).__name__} found; pass the StrengthSelection that "
+            "select_strength(stack) returns."
+        )
+    return given
 
-    The expected squared residual of the object given the kernel's others over its conditional
-    variance (`diagnostics.disagreement`), on a log scale about 1, where the two agree. The largest
-    residual sets the scale, within a factor of 4 to 64. The smallest does not: a residual near zero
-    is no finding (where a kernel is singular, or the only one to show the object, residuals come as
-    near to zero as rounding lets them). What lies beyond has the last colour.
+
+@checked(result=as_result)
+def plot_disagreement(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
+    """Draw how strongly each kernel disagrees with the model about each object; missing hatched.
+
+    The quantity is the expected squared residual of the object given the kernel's other visible
+    objects, over its conditional variance (`diagnostics.disagreement`), on a log scale around 1,
+    where the two agree. The largest residual sets the scale, within a factor of 4 to 64; values
+    beyond it get the last color. Small residuals do not set it, because a residual near zero is
+    not a finding (if a kernel is singular, or is the only one in which the object is visible,
+    residuals are zero up to rounding).
 
     Parameters
     ----------
     result
         A fit.
     ax
-        Where to draw; new axes if left out.
+        Axes to draw on; new ones if omitted.
 
     Returns
     -------
@@ -85,49 +95,45 @@ def plot_disagreement(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     """
     import matplotlib as mpl
 
-    result = as_result(result)
+    residuals = predictive_scores(result)["squared_residual"]
     ax = axes_or_new(ax)
-    kernels = result.observed["kernel"].values.tolist()
-    objects = result.observed["object"].values.tolist()
-    table = disagreement(result).pivot(index="kernel", columns="object", values="squared_residual")
-    table = table.reindex(index=kernels, columns=objects)
-    values = table.to_numpy(dtype=float)
-    largest = np.clip(np.nanmax(values, initial=0.0), LEAST_FACTOR, LARGEST_FACTOR)
-    drawn = np.log2(np.maximum(values, np.finfo(float).tiny))  # zero lies below the scale
+    largest = np.clip(np.nanmax(residuals, initial=0.0), LEAST_FACTOR, LARGEST_FACTOR)
     scale = float(np.log2(largest))
-    # From light to dark, so that it reads in grey as well; what is missing is hatched.
-    colours = mpl.colormaps["YlOrBr"].with_extremes(bad=(0.0, 0.0, 0.0, 0.0))
+    drawn = np.log2(np.maximum(residuals.values, np.finfo(float).tiny))  # zero is below the scale
+    colors = mpl.colormaps["YlOrBr"].with_extremes(bad=(0.0, 0.0, 0.0, 0.0))
     hatch_missing(ax)
     image = ax.imshow(
-        drawn, cmap=colours, vmin=-scale, vmax=scale, aspect="auto", interpolation="nearest"
+        drawn, cmap=colors, vmin=-scale, vmax=scale, aspect="auto", interpolation="nearest"
     )
-    bar = ax.figure.colorbar(
+    ax.figure.colorbar(
         image,
         ax=ax,
         label="squared residual / expectation",
         extend=extend(drawn, -scale, scale),
+        ticks=range(-int(scale), int(scale) + 1),
+        format=lambda power, _: f"1/{2**-power:.0f}" if power < 0 else f"{2**power:.0f}",
     )
-    powers = range(-int(scale), int(scale) + 1)
-    bar.set_ticks(powers, labels=[f"1/{2**-p}" if p < 0 else f"{2**p}" for p in powers])
-    name_ticks(ax, kernels, axis="y")
-    ax.set_xticks([])
-    ax.set_xlabel(f"object ({len(objects)}); hatched: missing")
-    ax.set_ylabel("kernel")
+    name_ticks(ax, residuals["kernel"].values, axis="y")
+    objects = residuals.sizes["object"]
+    ax.set(xticks=[], xlabel=f"object ({objects}); hatched: missing", ylabel="kernel")
     return ax
 
 
+@checked(result=as_result)
 def plot_agreement(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
-    """Draw the kernels by scale and direction against the model: those unlike the others stand out.
+    """Draw each kernel's scale and direction relative to the model; outliers stand out.
 
-    Across: tr(M_vv^-1 Q_vv) / n_k, 1 where the scales agree. Up: the correlation with M_vv. The
-    area of a point grows with its effective rank as a share of its objects.
+    The horizontal axis is the expected squared Mahalanobis length per visible object,
+    tr(M_vv^-1 Q_vv) / n_k, which is 1 if the scales agree; the vertical axis is the correlation
+    with M_vv. The area of a point increases with the effective rank of the kernel relative to the
+    number of its visible objects.
 
     Parameters
     ----------
     result
         A fit.
     ax
-        Where to draw; new axes if left out.
+        Axes to draw on; new ones if omitted.
 
     Returns
     -------
@@ -142,22 +148,21 @@ def plot_agreement(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     """
     from matplotlib.lines import Line2D
 
-    table = kernel_agreement(as_result(result))
-    given, ax = ax, axes_or_new(ax)
+    table = kernel_agreement(result)
     visible = visible_objects(result.observed).sum("object").to_series()
-    table = table.assign(area=20.0 + 180.0 * (table["effective_rank"] / visible))
+    table["area"] = 20.0 + 180.0 * (table["effective_rank"] / visible)
     table = table[["mahalanobis", "correlation", "area"]].dropna()
+    given, ax = ax, axes_or_new(ax)
     entries = []
     for i, (name, row) in enumerate(table.iterrows()):
         look: dict[str, Any] = {
             "color": COLOURS[i % len(COLOURS)],
             "marker": MARKERS[i % len(MARKERS)],
+            "alpha": 0.8,
         }
-        ax.scatter(
-            row["mahalanobis"], row["correlation"], s=row["area"], alpha=0.8, linewidth=0, **look
-        )
-        # In the legend all have one size: areas there would be read as a rank.
-        entries.append((str(name), Line2D([], [], linestyle="", alpha=0.8, **look)))
+        ax.scatter(row["mahalanobis"], row["correlation"], s=row["area"], linewidth=0, **look)
+        # All legend entries have one size; areas there would be read as a rank.
+        entries.append((str(name), Line2D([], [], linestyle="", **look)))
     if entries:
         legend(ax, entries, beside=given is None, title="kernel\n(area: effective rank)")
     ax.axvline(1.0, color="0.6", linewidth=1, zorder=0)
@@ -169,18 +174,19 @@ def plot_agreement(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
+@checked(selection=as_selection)
 def plot_strength(selection: Selection, *, ax: "Axes | None" = None) -> "Axes":
-    """Draw the held-out score by strength with its standard errors; mark the two choices.
+    """Draw the held-out score by strength with standard errors, and mark the two choices.
 
-    The view ends ten standard errors below the best score, or at the third best where that is
-    lower; strengths below it are arrows at its lower edge with their scores beside them.
+    The view ends ten standard errors below the best score, or at the third best if that is lower.
+    Strengths below the view are arrows at its lower edge, labeled with their scores.
 
     Parameters
     ----------
     selection
         What `select_strength` returned.
     ax
-        Where to draw; new axes if left out.
+        Axes to draw on; new ones if omitted.
 
     Returns
     -------
@@ -196,54 +202,49 @@ def plot_strength(selection: Selection, *, ax: "Axes | None" = None) -> "Axes":
     """
     from matplotlib.ticker import Formatter
 
-    table = as_selection(selection).table
     ax = axes_or_new(ax)
-    score, error = table["score"], table["standard_error"].fillna(0.0)
-    ax.errorbar(table.index, score, yerr=error, fmt="o-", capsize=3, color=COLOURS[0])
-    bottom = _lowest_shown(table)
-    top = float((score + error)[score >= bottom].max())
-    margin = 0.06 * (top - bottom)
+    score = selection.table["score"]
+    error = selection.table["standard_error"].fillna(0.0)
+    ax.errorbar(score.index, score, yerr=error, fmt="o-", capsize=3, color=COLOURS[0])
+    best_error = error.iloc[int(score.argmax())]
+    bottom = min(score.nlargest(3).min(), score.max() - SHOWN_ERRORS * best_error)
     below = score[score < bottom]
-    minus = Formatter.fix_minus  # as the axis writes it
     if len(below):
-        ax.set_ylim(bottom - 2 * margin, top + margin)
-        ax.plot(below.index, np.full(len(below), bottom - margin), "v", color=COLOURS[5])
-        for strength, value in below.items():
-            ax.annotate(
-                minus(f"{value:.3g}"),
-                (float(str(strength)), bottom - margin),
-                xytext=(0, 6),
-                textcoords="offset points",
-                ha="center",
-                fontsize="small",
-            )
+        top = (score + error)[score >= bottom].max()
+        margin = 0.06 * (top - bottom)
+        edge = bottom - margin
+        ax.set_ylim(bottom - 2.0 * margin, top + margin)
+        ax.plot(below.index, np.full(len(below), edge), "v", color=COLOURS[5])
+        look: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
+        for strength, value in zip(below.index, below, strict=True):
+            text = Formatter.fix_minus(f"{value:.3g}")  # the minus sign of the axis
+            ax.annotate(text, (strength, edge), fontsize="small", **look)
     best, one = selection.best, selection.one_standard_error
     ax.axvline(best, color="black", linewidth=1, label=f"best: {best:g}", zorder=0)
     label = f"one standard error: {one:g}"
     ax.axvline(one, color=COLOURS[5], linestyle="--", linewidth=2, label=label, zorder=1)
-    ax.set_xscale("log")
-    ax.set_xlabel("strength")
-    ax.set_ylabel("held-out log density (nats per object)")
+    ax.set(xscale="log", xlabel="strength", ylabel="held-out log density (nats per object)")
     ax.legend()
     return ax
 
 
+@checked(selection=as_selection)
 def plot_calibration(
     selection: Selection, *, strength: float | None = None, ax: "Axes | None" = None
 ) -> "Axes":
-    """Draw the squared residuals of held-out objects, kernel by kernel, against their expectation.
+    """Draw the squared residuals of held-out objects by kernel, relative to their expectation.
 
-    Boxes about 1 are a calibrated kernel; above it the model is too sure, below too modest.
-    `StrengthSelection.calibration` has numbers, with standard errors.
+    Boxes around 1 indicate a calibrated model; above 1 it is overconfident about the kernel,
+    below 1 underconfident. `StrengthSelection.calibration` has the numbers and standard errors.
 
     Parameters
     ----------
     selection
         What `select_strength` returned.
     strength
-        Which of its strengths; the best if left out.
+        One of its strengths; the best if omitted.
     ax
-        Where to draw; new axes if left out.
+        Axes to draw on; new ones if omitted.
 
     Returns
     -------
@@ -257,11 +258,10 @@ def plot_calibration(
     >>> plots.plot_calibration(found).get_yscale()
     'log'
     """
-    selection = as_selection(selection)
     at = selection.best if strength is None else real_number(strength)
-    known = selection.scores["strength"].values.tolist()
-    if at not in known:
-        raise LabelError(f"strength: {strength!r} was not tried. Choose one of {known}.")
+    tried = selection.scores["strength"].values.tolist()
+    if at not in tried:
+        raise LabelError(f"strength: {strength!r} was not tried. Choose one of {tried}.")
     residuals = selection.scores["squared_residual"].sel(strength=at)
     ax = axes_or_new(ax)
     boxes = [own[own > 0] for own in residuals.transpose("kernel", "object").values]
@@ -275,22 +275,3 @@ def plot_calibration(
     ax.set_ylabel("held-out squared residual / expectation")
     ax.set_title(f"strength {at:g}")
     return ax
-
-
-def as_selection(given: Any) -> Selection:
-    """Return `given` if it is what `select_strength` returns; raise MKMCError otherwise."""
-    if not all(hasattr(given, name) for name in ("scores", "table", "best")):
-        raise MKMCError(
-            f"selection: {type(given).__name__} found; pass the StrengthSelection that "
-            "select_strength(stack) returns."
-        )
-    selection: Selection = given
-    return selection
-
-
-def _lowest_shown(table: pd.DataFrame) -> float:
-    """Return the lowest score that `plot_strength` shows."""
-    score, error = table["score"], table["standard_error"].fillna(0.0)
-    best = int(np.argmax(score))
-    third = float(score.nlargest(3).iloc[-1])
-    return min(third, float(score.iloc[best] - SHOWN_ERRORS * error.iloc[best]))

@@ -1,7 +1,4 @@
-"""Kernels as pictures: heat maps before and after, what is missing, pairs, spectra.
-
-Enters: stacks or a result. Leaves: the Matplotlib axes drawn on, so that a person can go on.
-"""
+"""Plots of kernels: heat maps before and after completion, patterns, pair counts and spectra."""
 
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -12,35 +9,46 @@ from numpy.typing import NDArray
 
 from ..diagnostics.fitted import FitResult, as_result
 from ..errors import LabelError, MKMCError
-from ..stacks.labels import Labels, as_labels, name_some
+from ..stacks.labels import Labels, as_labels, name_some, positions
 from ..stacks.pairs import never_seen_together, pair_counts
 from ..stacks.stack import check_labels, visible_objects
+from ..utils.arguments import checked
 from .axes import (
     COLOURS,
     STYLES,
     axes_or_new,
-    check_axes,
     extend,
     hatch_missing,
     legend,
     name_ticks,
-    wrapped,
+    panel_title,
+    panels,
 )
 
-if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
+if TYPE_CHECKING:  # Matplotlib is slow to import, so only when drawing
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
-
-#: Pairs that no kernel sees together: a grey that the colour map does not have.
+#: The color of pairs that no kernel observes together, a gray that is not in the colormap.
 MISSING = "0.75"
-#: Up to this many objects pairs never seen together get dots, beyond it a white veil: there a dot
-#: would be smaller than what is printed.
+#: Up to this many objects, pairs never observed together are marked with dots; beyond it with a
+#: white veil, because dots would be too small to print.
 DOTTED = 40
-#: How much of a veiled colour is white: the hue and the order of the colours remain.
+#: The share of white in a veiled color; hue and order of the colors remain visible.
 VEIL = 0.5
 
 
+def colormap(value: Any, what: str) -> str:
+    """Return `value` if Matplotlib has a colormap of this name; raise MKMCError otherwise."""
+    import matplotlib as mpl
+
+    if not isinstance(value, str) or value not in mpl.colormaps:
+        raise MKMCError(f"{what}: Matplotlib has no colormap {value!r}. Pass 'viridis', say.")
+    return value
+
+
+@checked(cmap=colormap)
 def plot_kernels(
     before: xr.DataArray,
     after: xr.DataArray | None = None,
@@ -51,30 +59,31 @@ def plot_kernels(
     axes: NDArray[Any] | None = None,
     cmap: str = "viridis",
 ) -> NDArray[Any]:
-    """Draw kernels as heat maps, missing rows and columns hatched; a row above, a row below.
+    """Draw kernels as heat maps, before (top row) and after completion; missing entries hatched.
 
-    The two pictures of a kernel share one colour scale, that of its visible entries (their 1st to
-    99th percentile; arrows at the colour bar tell of entries beyond it), so that what was filled
-    in can be judged against what was seen. Pairs of objects that no kernel of `before` sees
-    together are marked in the completed ones (white dots; a ruled white veil where there are more
-    than 40 objects): their entries are identified only through other objects.
+    The two pictures of a kernel share a color scale, the 1st to 99th percentile of its visible
+    entries, so that completed entries can be compared with visible ones; arrows on the color bar
+    indicate entries beyond it. Pairs of objects that no kernel of `before` observes together are
+    marked in the completed kernels (white dots, or a ruled white veil if there are more than 40
+    objects): the kernels only bound their entries, and the prior chooses within the bounds.
 
     Parameters
     ----------
     before
         An incomplete stack.
     after
-        The completed stack, drawn below; left out, there is one row.
+        The completed stack, drawn in a second row; if omitted, there is one row.
     kernels
-        Names of the kernels to draw; all if left out.
+        Names of the kernels to draw; all if omitted.
     objects
-        Labels of the objects to draw, in their order (sorted by class, say); all if left out.
+        Labels of the objects to draw, in the given order (for example sorted by class); all if
+        omitted.
     mark
         Whether to mark those pairs.
     axes
-        Axes to draw on, shape (rows, kernels); new ones if left out.
+        Axes to draw on, shape (rows, kernels); new ones if omitted.
     cmap
-        A Matplotlib colour map.
+        The name of a Matplotlib colormap.
 
     Returns
     -------
@@ -89,14 +98,12 @@ def plot_kernels(
     (2, 2)
     """
     import matplotlib as mpl
-    import matplotlib.pyplot as plt
 
-    stacks = [before] if after is None else [before, after]
+    stacks = {"before": before} if after is None else {"before": before, "completed": after}
     known, labels = check_labels(before)
     if after is not None:
-        for now, then, what in zip(
-            check_labels(after, what="after"), (known, labels), ("kernels", "objects"), strict=True
-        ):
+        both = zip(check_labels(after, what="after"), (known, labels), strict=True)
+        for what, (now, then) in zip(("kernels", "objects"), both, strict=True):
             if set(now.tolist()) != set(then.tolist()):
                 raise LabelError(
                     f"after: its {what} are not those of `before`. Pass its completion."
@@ -105,41 +112,29 @@ def plot_kernels(
     order = chosen_labels(objects, labels, "object")
     if not names or not order:
         raise LabelError("kernels, objects: there is nothing to draw. Name at least one of each.")
-    shape = (len(stacks), len(names))
-    if cmap not in mpl.colormaps:
-        raise MKMCError(f"cmap: Matplotlib has no colour map {cmap!r}. Pass 'viridis', say.")
     never = np.zeros((0, 0), dtype=bool)
     if mark and after is not None:
         never = never_seen_together(before).sel(object=order, object_bis=order).values
-    if axes is None:
-        inches = (2.2 * shape[1] + 0.4, 2.3 * shape[0] + 0.2 + 0.5 * bool(never.any()))
-        _, axes = plt.subplots(*shape, figsize=inches, layout="constrained", squeeze=False)
-    axes = np.asarray(axes, dtype=object)
-    if axes.shape != shape:
-        raise LabelError(f"axes: shape {axes.shape} found, {shape} (rows, kernels) expected.")
-    for ax in axes.flat:
-        check_axes(ax, "axes")
-    colours = mpl.colormaps[cmap].with_extremes(bad=(0.0, 0.0, 0.0, 0.0))
+    shape = (len(stacks), len(names))
+    inches = (2.2 * shape[1] + 0.4, 2.3 * shape[0] + 0.2 + 0.5 * bool(never.any()))
+    axes = panels(axes, shape, inches)
+    colors = mpl.colormaps[cmap].with_extremes(bad=(0.0, 0.0, 0.0, 0.0))
     for column, name in enumerate(names):
-        seen = before.sel(kernel=name, object=order, object_bis=order).values
-        seen = seen[np.isfinite(seen)]
-        low, high = np.percentile(seen, [1, 99]) if seen.size else (0.0, 1.0)
-        drawn: list[NDArray[np.float64]] = []
-        for row, stack in enumerate(stacks):
-            ax = axes[row, column]
-            matrix = stack.sel(kernel=name, object=order, object_bis=order)
-            matrix = matrix.transpose("object", "object_bis")
-            image = ax.imshow(matrix, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+        drawn = [
+            stack.sel(kernel=name, object=order, object_bis=order).transpose("object", ...).values
+            for stack in stacks.values()
+        ]
+        visible = drawn[0][np.isfinite(drawn[0])]
+        low, high = np.percentile(visible, [1, 99]) if visible.size else (0.0, 1.0)
+        for ax, matrix, word in zip(axes[:, column], drawn, stacks, strict=True):
+            image = ax.imshow(matrix, cmap=colors, vmin=low, vmax=high, interpolation="nearest")
             hatch_missing(ax)
-            drawn.append(matrix.values)
-            ax.set_xticks([])
-            ax.set_yticks([])
+            ax.set(xticks=[], yticks=[])
+            if column == 0:
+                ax.set_ylabel(word)
         if never.any():
-            _mark(axes[1, column], never, colours, explain=column == 0)
-        top = axes[0, column]
-        points = 72.0 * top.get_window_extent().width / top.figure.dpi
-        size = top.title.get_fontsize()
-        top.set_title(wrapped(str(name), points, size=size), parse_math=False)
+            _mark(axes[1, column], never, colors, explain=column == 0)
+        panel_title(axes[0, column], name)
         ax.figure.colorbar(
             image,
             ax=list(axes[:, column]),
@@ -147,20 +142,18 @@ def plot_kernels(
             location="bottom",
             extend=extend(np.stack(drawn), low, high),
         )
-    for row, word in enumerate(["before", "completed"][: len(stacks)]):
-        axes[row, 0].set_ylabel(word)
     return axes
 
 
 def plot_pattern(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes":
-    """Draw which objects each kernel shows: a row per kernel, missing objects in grey.
+    """Draw which objects are visible in each kernel: one row per kernel, missing objects in gray.
 
     Parameters
     ----------
     stack
         The incomplete kernels.
     ax
-        Where to draw; new axes if left out.
+        Axes to draw on; new ones if omitted.
 
     Returns
     -------
@@ -174,27 +167,27 @@ def plot_pattern(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes":
     >>> plots.plot_pattern(stack).get_xlabel()
     'object (3)'
     """
-    seen = visible_objects(stack)
+    visible = visible_objects(stack)
     ax = axes_or_new(ax)
-    ax.imshow(seen, cmap="Greys", vmin=-0.5, vmax=1.5, aspect="auto", interpolation="nearest")
-    name_ticks(ax, seen["kernel"].values, axis="y")
-    ax.set_xticks([])
-    ax.set_xlabel(f"object ({seen.sizes['object']})")
-    ax.set_ylabel("kernel")
-    share = 1.0 - float(seen.mean())
-    ax.set_title(f"visible (dark), missing (light): {100.0 * share:.0f} % missing")
+    ax.imshow(visible, cmap="Greys", vmin=-0.5, vmax=1.5, aspect="auto", interpolation="nearest")
+    name_ticks(ax, visible["kernel"].values, axis="y")
+    ax.set(xticks=[], xlabel=f"object ({visible.sizes['object']})", ylabel="kernel")
+    missing = 100.0 * (1.0 - float(visible.mean()))
+    ax.set_title(f"visible (dark), missing (light): {missing:.0f} % missing")
     return ax
 
 
 def plot_pair_counts(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes":
-    """Draw in how many kernels each pair of objects is seen together; pairs never seen in grey.
+    """Draw the number of kernels that observe each pair of objects together; zero in gray.
+
+    The kernels only bound the entries of the gray pairs, and the prior chooses within the bounds.
 
     Parameters
     ----------
     stack
         The incomplete kernels.
     ax
-        Where to draw; new axes if left out.
+        Axes to draw on; new ones if omitted.
 
     Returns
     -------
@@ -213,20 +206,18 @@ def plot_pair_counts(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes"
     counts = pair_counts(stack).values
     ax = axes_or_new(ax)
     most = max(int(counts.max()), 1)
-    steps = mpl.colormaps["viridis"].resampled(most).with_extremes(bad=MISSING)
+    colors = mpl.colormaps["viridis"].resampled(most).with_extremes(bad=MISSING)
     drawn = np.ma.masked_equal(counts, 0)
-    image = ax.imshow(drawn, cmap=steps, vmin=0.5, vmax=most + 0.5, interpolation="nearest")
+    image = ax.imshow(drawn, cmap=colors, vmin=0.5, vmax=most + 0.5, interpolation="nearest")
     ax.figure.colorbar(image, ax=ax, label="kernels that see both", ticks=range(1, most + 1))
-    ax.set_xticks([])
-    ax.set_yticks([])
-    ax.set_xlabel("object")
-    ax.set_ylabel("object")
+    ax.set(xticks=[], yticks=[], xlabel="object", ylabel="object")
     pairs = counts[np.triu_indices(len(counts), 1)]
     never = float((pairs == 0).mean()) if pairs.size else 0.0
     ax.set_title(f"{100.0 * never:.0f} % of the pairs are seen together by no kernel")
     return ax
 
 
+@checked(result=as_result)
 def plot_spectra(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     """Draw the eigenvalues of the completed kernels and of the model, largest first, log scale.
 
@@ -235,7 +226,7 @@ def plot_spectra(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     result
         A fit.
     ax
-        Where to draw; new axes if left out.
+        Axes to draw on; new ones if omitted.
 
     Returns
     -------
@@ -248,80 +239,61 @@ def plot_spectra(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     >>> plots.plot_spectra(fit(stack_kernels(np.eye(3)[None]))).get_yscale()
     'log'
     """
-    result = as_result(result)
     ax = axes_or_new(ax)
-    names = result.completed["kernel"].values.tolist()
-    rank = np.arange(1, result.completed.sizes["object"] + 1)
+    spectra = np.linalg.eigvalsh(result.completed.values)[:, ::-1]
+    rank = np.arange(1, spectra.shape[1] + 1)
+    # Eigenvalues within rounding of zero are zero and not drawn on a log scale.
+    zero = len(rank) * np.finfo(np.float64).eps * np.abs(spectra).max(axis=1, keepdims=True)
+    spectra = np.where(spectra > zero, spectra, np.nan)
     entries = []
-    spectra = np.linalg.eigvalsh(result.completed.values)
-    for i, (name, values) in enumerate(zip(names, spectra, strict=True)):
-        # Zero but for rounding is zero: nothing to draw on a log scale.
-        zero = len(rank) * np.finfo(np.float64).eps * np.abs(values).max()
-        (line,) = ax.plot(
-            rank,
-            np.where(values > zero, values, np.nan)[::-1],
-            color=COLOURS[i % len(COLOURS)],
-            linestyle=STYLES[i % len(STYLES)],
-        )
-        entries.append((str(name), line))
+    for i, name in enumerate(result.completed["kernel"].values.tolist()):
+        look: dict[str, Any] = {
+            "color": COLOURS[i % len(COLOURS)],
+            "linestyle": STYLES[i % len(STYLES)],
+        }
+        entries.append((str(name), ax.plot(rank, spectra[i], **look)[0]))
     model = np.linalg.eigvalsh(result.model.matrix)[::-1]
     entries.append(("model", ax.plot(rank, model, color="black", linewidth=2)[0]))
-    ax.set_yscale("log")
-    ax.set_xlabel("rank")
-    ax.set_ylabel("eigenvalue")
+    ax.set(yscale="log", xlabel="rank", ylabel="eigenvalue")
     legend(ax, entries)
     return ax
 
 
-def _mark(ax: "Axes", never: NDArray[np.bool_], colours: "Colormap", *, explain: bool) -> None:
-    """Mark the pairs never seen together in a heat map; one artist, however many there are."""
-    from matplotlib.lines import Line2D
+def _mark(ax: "Axes", never: NDArray[np.bool_], colors: "Colormap", *, explain: bool) -> None:
+    """Mark the pairs never observed together in a heat map, with a single artist."""
     from matplotlib.patches import Patch
 
     size, words = len(never), "never seen\ntogether"
-    key: Line2D | Patch
+    key: Artist
     if size <= DOTTED:
-        limits = ax.get_xlim(), ax.get_ylim()
         points = 72.0 * ax.get_window_extent().width / ax.figure.dpi / size
-        # White with a dark rim: seen on the dark and on the light colours of any map.
-        look: dict[str, Any] = {
-            "markersize": float(np.clip(0.35 * points, 2.0, 6.0)),
-            "markeredgewidth": 0.8,
-            "markerfacecolor": "white",
-            "markeredgecolor": "black",
-        }
         rows, columns = np.nonzero(never)
-        ax.plot(columns, rows, "o", **look)
-        ax.set(xlim=limits[0], ylim=limits[1])
-        key = Line2D([], [], linestyle="", marker="o", **look)
+        ax.autoscale(False)
+        dot = float(np.clip(0.35 * points, 2.0, 6.0))
+        # The dark rim makes the white dots visible on light colors.
+        (key,) = ax.plot(columns, rows, "o", ms=dot, mew=0.8, mfc="white", mec="black")
     else:
         veil = np.ones((size, size, 4))
         veil[..., 3] = VEIL * never
-        # A white veil alone is lost on bright cells: dark lines, as far apart whatever the size.
+        # A white veil is lost on bright cells, so it is ruled with dark lines.
         place = np.arange(size)
         apart, wide = max(6, size // 16), max(1, size // 150)
-        ruled = never & (np.abs(place[:, None] - place) % apart < wide)
-        veil[ruled] = (0.0, 0.0, 0.0, 0.7)
+        veil[never & (np.abs(place[:, None] - place) % apart < wide)] = (0.0, 0.0, 0.0, 0.7)
         ax.imshow(veil, interpolation="nearest")
         words = "ruled: never\nseen together"
-        red, green, blue = ((1.0 - VEIL) * part + VEIL for part in colours(0.5)[:3])
+        red, green, blue = ((1.0 - VEIL) * part + VEIL for part in colors(0.5)[:3])
         key = Patch(facecolor=(red, green, blue), edgecolor="0.2", hatch="\\\\\\")
     if explain:
-        # Two lines and no wider than the picture: what is wider would push its neighbour away.
-        beside: dict[str, Any] = {
-            "loc": "upper left",
-            "bbox_to_anchor": (0.0, 0.0),
-            "borderpad": 0.2,
-        }
-        legend(ax, [(words, key)], frameon=False, handlelength=1.2, **beside)
+        # On two lines, to be no wider than the panel: a wider legend would move its neighbor.
+        below: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0.0, 0.0)}
+        legend(ax, [(words, key)], frameon=False, handlelength=1.2, borderpad=0.2, **below)
 
 
 def chosen_labels(wanted: Iterable[Hashable] | None, known: Labels, what: str) -> list[Any]:
-    """Return the labels that are wanted, all if None; raise where one is not known."""
+    """Return the labels `wanted`, all if None; raise LabelError if one is not known."""
     if wanted is None:
         return known.tolist()  # type: ignore[no-any-return]
-    chosen = as_labels(wanted, f"{what}s").tolist()
-    unknown = [label for label in chosen if label not in set(known.tolist())]
-    if unknown:
+    chosen = as_labels(wanted, f"{what}s")
+    if len(unknown := chosen[positions(chosen, known) < 0]):
         raise LabelError(f"{what}s: the stack has no {what} {name_some(unknown)}.")
-    return chosen  # type: ignore[no-any-return]
+    return chosen.tolist()  # type: ignore[no-any-return]

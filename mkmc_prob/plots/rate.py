@@ -1,7 +1,4 @@
-"""The rate of EM as pictures: by step, by kernel left out, by object.
-
-Enters: what `missing_information` returns, and a trace. Leaves: the Matplotlib axes drawn on.
-"""
+"""Plots of the rate of EM: by iteration, by kernel left out, and by object."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,37 +8,67 @@ import xarray as xr
 from ..diagnostics.monotone import empirical_rate
 from ..errors import MKMCError
 from ..stacks.labels import name_some
-from ..utils.arguments import whole_number
-from .axes import COLOURS, STYLES, axes_or_new, legend, name_ticks, plain_log
+from ..utils.arguments import Check, checked, optional, whole
+from .axes import COLOURS, STYLES, axes_or_new, count_iterations, legend, name_ticks, plain_log
 
-if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
+if TYPE_CHECKING:  # Matplotlib is slow to import, so only when drawing
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-#: Which dims the variables drawn have.
+#: The variables of `missing_information` that are drawn, with their dims.
 DIMS = {"rate": (), "rate_without": ("kernel",), "share": ("object",)}
 
 
+def information_with(*needed: str) -> Check:
+    """Return a check for what `missing_information` returns, with the variables `needed`."""
+
+    def check(value: Any, what: str) -> xr.Dataset:
+        if not isinstance(value, xr.Dataset):
+            raise MKMCError(
+                f"{what}: {type(value).__name__} found; pass the xarray.Dataset that "
+                "missing_information(result) returns."
+            )
+        for name, dims in DIMS.items():
+            if name in needed and name not in value.data_vars:
+                remedy = (
+                    "A trace is passed as trace=." if "gain_to_come" in value else "Pass it whole."
+                )
+                raise MKMCError(
+                    f"{what}: it has no variable {name!r}, which missing_information(result) "
+                    f"returns. {remedy}"
+                )
+            if name in value.data_vars and value[name].dims != dims:
+                raise MKMCError(
+                    f"{what}: {name} has dims {value[name].dims}, {dims} expected. Pass what "
+                    "missing_information(result) returns."
+                )
+        return value
+
+    return check
+
+
+@checked(information=optional(information_with("rate")))
 def plot_rate(
     information: xr.Dataset | None = None,
     *,
     trace: xr.Dataset | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw the rate r of EM, as 1 - r on a log scale: the higher, the faster, the less is missing.
+    """Draw the rate r of EM as 1 - r on a log scale: the higher, the faster EM converges.
 
-    With a trace, by iteration: the rate as successive gains of EM steps show it
-    (`diagnostics.empirical_rate`), which sinks to the line of the rate at the model as the slower
-    directions come to light. Without one, by kernel: the rate where it is left out.
+    With a trace, the picture is by iteration: the rate estimated from successive gains of EM steps
+    (`diagnostics.empirical_rate`) falls to the line of the rate at the model as the slower
+    directions come to dominate. Without a trace it is by kernel: the rate with the kernel left
+    out. The rate at the model is a line in both, and the title states it.
 
     Parameters
     ----------
     information
-        What `missing_information` returned; its ``rate_without`` is drawn where it is there.
+        What `missing_information` returned; its ``rate_without`` is drawn if present.
     trace
-        ``result.trace``, of a fit by ``method="em"``: other steps show no rate.
+        ``result.trace`` of a fit by ``method="em"``; the steps of other methods show no rate.
     ax
-        Where to draw; new axes if left out.
+        Axes to draw on; new ones if omitted.
 
     Returns
     -------
@@ -50,14 +77,14 @@ def plot_rate(
     Raises
     ------
     MKMCError
-        Where there is nothing to draw, or something is not what it should be.
+        If there is nothing to draw, or an argument is not what it should be.
 
     Notes
     -----
-    A rate of 1 or more has no place on a log scale, and the title says so: the model is no maximum.
-    There is no point for a kernel without which nothing is left to fit. A rate is a share of the
-    data that are left: without a kernel that hides much it can fall. `missing_information` says
-    what the rates tell, and what they do not.
+    A rate of 1 or more cannot be drawn on a log scale; the title reports it: the model is not a
+    maximum. There is no point for a kernel without which nothing is left to fit. The rate is
+    relative to the remaining data, so leaving out a kernel that misses many objects can lower it.
+    `missing_information` explains what the rates do and do not say.
 
     Examples
     --------
@@ -73,43 +100,51 @@ def plot_rate(
             "information, trace: there is nothing to draw. Pass what missing_information(result) "
             "returns, result.trace, or both."
         )
+    empirical = None if trace is None else empirical_rate(trace)
     rates: list[tuple[str, float]] = []
     if information is not None:
-        information = _checked(information, "rate")
         rates.append(("at the model", float(information["rate"])))
         if "rate_without" in information:
-            without = _checked(information, "rate_without")["rate_without"]
-            names = without["kernel"].values.tolist()
-            rates += [(str(k), float(r)) for k, r in zip(names, without.values, strict=True)]
-    empirical = None if trace is None else empirical_rate(trace)
+            rates += [(str(name), r) for name, r in information["rate_without"].to_series().items()]
     given, ax = ax, axes_or_new(ax)
     if empirical is None:
         _by_kernel(ax, rates)
     elif entries := _by_iteration(ax, empirical, rates):
         legend(ax, entries, beside=given is None)
-    if empirical is not None or any(rate < 1.0 for _, rate in rates):  # else nothing is drawn
-        ax.set_yscale("log")
-        plain_log(ax.yaxis)
-    ax.set_ylabel("1 − rate of EM")
     too_large = [name for name, rate in rates if rate >= 1.0]
+    title = []
+    if rates:
+        rate = max(rates[0][1], 0.0)
+        title.append(f"rate at the model: {rate:.6g} (1 − rate: {1.0 - rate:.3g})")
     if too_large:
-        ax.set_title(
-            f"{name_some(too_large)}: a rate ≥ 1, no maximum", fontsize="medium", parse_math=False
-        )
+        title.append(f"{name_some(too_large)}: a rate ≥ 1, no maximum")
+    ax.set_title("\n".join(title), fontsize="medium", parse_math=False)
+    low, high = ax.dataLim.minposy, ax.dataLim.ymax
+    if np.isfinite(low):
+        ax.set_yscale("log")
+        if high < 1.5 * low:  # limits around a single value would have no labeled ticks
+            ax.set_ylim(low / 3.0, 3.0 * high)
+        plain_log(ax.yaxis)
+    else:
+        ax.set_yticks([])
+        if rates:
+            ax.text(0.5, 0.4, "no rate below 1 to draw", transform=ax.transAxes, ha="center")
+    ax.set_ylabel("1 − rate of EM")
     return ax
 
 
+@checked(information=information_with("rate", "share"), most=whole(least=1))
 def plot_slowest(information: xr.Dataset, *, most: int = 20, ax: "Axes | None" = None) -> "Axes":
-    """Draw which objects take part in the direction that EM is slowest in, the most first.
+    """Draw the objects that dominate the direction in which EM is slowest, largest share first.
 
     Parameters
     ----------
     information
         What `missing_information` returned.
     most
-        How many objects to draw at most.
+        The largest number of objects to draw.
     ax
-        Where to draw; new axes if left out.
+        Axes to draw on; new ones if omitted.
 
     Returns
     -------
@@ -123,23 +158,21 @@ def plot_slowest(information: xr.Dataset, *, most: int = 20, ax: "Axes | None" =
     >>> plots.plot_slowest(missing_information(fit(stack, tol=1e-6))).get_ylabel()
     'object'
     """
-    share = _checked(information, "rate", "share")["share"].to_series()
-    most = whole_number(most, "most", least=1)
     ax = axes_or_new(ax)
     rate = float(information["rate"])
+    share = 100.0 * information["share"].to_series()
     share = share.sort_values(ascending=False, kind="stable")
-    drawn = share.iloc[:most]
-    ax.barh(np.arange(len(drawn)), 100.0 * drawn, color=COLOURS[0])
+    drawn, rest = share.iloc[:most], share.iloc[most:]
+    ax.barh(np.arange(len(drawn)), drawn, color=COLOURS[0])
     ax.invert_yaxis()
     name_ticks(ax, drawn.index, axis="y")
     ax.set_xlabel("share in the slowest direction (%)")
     ax.set_ylabel("object")
-    rest = len(share) - len(drawn)
     title = f"1 − rate = {1.0 - rate:.3g}"
     if rate <= 0.0:
         title = "nothing is missing: no direction is slow"
-    elif rest:
-        title += f"; the other {rest} objects: {100.0 * share.iloc[most:].sum():.0f} %"
+    elif len(rest):
+        title += f"; the other {len(rest)} objects: {rest.sum():.0f} %"
     ax.set_title(title, fontsize="medium")
     return ax
 
@@ -147,34 +180,29 @@ def plot_slowest(information: xr.Dataset, *, most: int = 20, ax: "Axes | None" =
 def _by_iteration(
     ax: "Axes", empirical: xr.DataArray, rates: list[tuple[str, float]]
 ) -> list[tuple[str, "Artist"]]:
-    """Draw the empirical rate and lines for the others; return what the legend says."""
-    steps, rest = empirical["iteration"].values, 1.0 - empirical.values
-    told = rest > 0.0  # False for NaN, too
+    """Draw the empirical rate and a line for each other rate; return the legend's entries."""
+    steps, rest = empirical["iteration"].values, 1.0 - empirical
+    rest = rest.where(rest > 0.0)
     entries: list[tuple[str, Artist]] = []
-    if told.any():
-        (line,) = ax.plot(steps, np.where(told, rest, np.nan), ".-", color=COLOURS[0])
+    if rest.notnull().any():
+        (line,) = ax.plot(steps, rest, ".-", color=COLOURS[0])
         entries.append(("by the gains of EM steps", line))
     else:
+        what = "no two EM steps in a row\nwhose gains are clear of rounding"
+        if not rates:
+            what += ":\npass missing_information(result)"
+        ax.text(0.5, 0.7, what, transform=ax.transAxes, ha="center", va="center")
+    if rest.notnull().sum() < 2:
         ax.set_xlim(steps.min() - 0.5, steps.max() + 0.5)
-        ax.text(
-            0.5,
-            0.7,
-            "no two EM steps in a row\nwhose gains are clear of rounding",
-            transform=ax.transAxes,
-            ha="center",
-            va="center",
-        )
     for i, (name, rate) in enumerate(rates):
         if not rate < 1.0:
             continue
-        colour = "black" if i == 0 else COLOURS[i % len(COLOURS)]
-        width = 2.0 if i == 0 else 1.2
-        line = ax.axhline(
-            1.0 - rate, color=colour, linestyle=STYLES[i % len(STYLES)], linewidth=width
-        )
-        words = name if i == 0 else f"without {name}"
+        color = "black" if i == 0 else COLOURS[i % len(COLOURS)]
+        width, words = (2.0, name) if i == 0 else (1.2, f"without {name}")
+        style = STYLES[i % len(STYLES)]
+        line = ax.axhline(1.0 - rate, color=color, linestyle=style, linewidth=width)
         entries.append((f"{words}: {1.0 - rate:.3g}", line))
-    ax.set_xlabel("iteration")
+    count_iterations(ax)
     return entries
 
 
@@ -187,25 +215,3 @@ def _by_kernel(ax: "Axes", rates: list[tuple[str, float]]) -> None:
     ax.set_xlim(-0.5, len(rates) - 0.5)
     name_ticks(ax, ["none", *(name for name, _ in rates[1:])], axis="x")
     ax.set_xlabel("kernel left out")
-
-
-def _checked(given: Any, *needed: str) -> xr.Dataset:
-    """Return `given` if it has the variables needed, as `missing_information` makes them."""
-    if not isinstance(given, xr.Dataset):
-        raise MKMCError(
-            f"information: {type(given).__name__} found; pass the xarray.Dataset that "
-            "missing_information(result) returns."
-        )
-    for name in needed:
-        if name not in given.data_vars:
-            remedy = "a trace goes by trace=." if "gain_to_come" in given else "Pass it whole."
-            raise MKMCError(
-                f"information: it has no variable {name!r}, which missing_information(result) "
-                f"returns. {remedy[0].upper()}{remedy[1:]}"
-            )
-        if given[name].dims != DIMS[name]:
-            raise MKMCError(
-                f"information: {name} has dims {given[name].dims}, {DIMS[name]} expected. Pass "
-                "what missing_information(result) returns."
-            )
-    return given

@@ -325,6 +325,40 @@ def test_a_trace_alone_and_a_trace_without_em_steps(result, information):
     plots.plot_rate(trace=result.trace.isel(iteration=[0])).figure.canvas.draw()
 
 
+@pytest.mark.parametrize("with_trace", [False, True])
+@pytest.mark.parametrize("rate", [0.0, 0.15, 1.0 - 1e-6])
+def test_one_rate_is_a_line_within_the_axes_and_its_value_is_written(result, rate, with_trace):
+    """After few steps, or steps that are not EM's, the trace shows no rate."""
+    information = xr.Dataset({"rate": rate})
+    for steps in (slice(0, 1), slice(0, 2)):
+        trace = result.trace.isel(iteration=steps) if with_trace else None
+        ax = plots.plot_rate(information, trace=trace)
+        low, high = ax.get_ylim()
+        assert any(set(line.get_ydata()) == {1.0 - rate} for line in ax.lines)
+        assert 2.0 * low < 1.0 - rate < 0.5 * high
+        written = [text for text in ax.get_yticklabels(which="both") if text.get_text()]
+        assert any(low <= text.get_position()[1] <= high for text in written)
+        assert f"rate at the model: {rate:.6g} " in ax.get_title()
+
+
+@pytest.mark.parametrize("method", ["em", "geodesic"])
+@pytest.mark.parametrize("max_iter", [1, 3, 11])
+def test_the_rate_of_a_fit_of_few_steps_is_drawn(result, method, max_iter):
+    few = fit(result.observed, method=method, strength=1.0, tol=0, max_iter=max_iter)
+    ax = few.plot_rate()
+    rate = float(missing_information(few)["rate"])
+    assert f"rate at the model: {rate:.6g} " in ax.get_title()
+    low, high = ax.get_ylim()
+    assert low < 1.0 - rate < high if rate < 1.0 else "no maximum" in ax.get_title()
+    assert (rate < 1.0) != ("no rate below 1 to draw" in [text.get_text() for text in ax.texts])
+
+
+def test_a_trace_without_em_steps_says_what_else_to_pass(result):
+    ax = plots.plot_rate(trace=result.trace.isel(iteration=slice(0, 2)))
+    assert "pass missing_information(result)" in ax.texts[0].get_text()
+    assert not ax.get_yticks().size
+
+
 def test_the_results_methods_compute_the_rate(result):
     em = fit(result.observed, method="em", tol=1e-6)
     computed = 1.0 - float(missing_information(em)["rate"])
@@ -495,7 +529,7 @@ def test_what_is_no_axes_is_named(result, selection, information):
         plots.plot_kernels(result.observed, kernels=["Q1"], axes=np.array([[figure]]))
     with pytest.raises(MKMCError, match=r"after: .* not DataFrame"):
         plots.plot_kernels(result.observed, pd.DataFrame())
-    with pytest.raises(MKMCError, match="cmap: Matplotlib has no colour map 'virids'"):
+    with pytest.raises(MKMCError, match="cmap: Matplotlib has no colormap 'virids'"):
         result.plot_kernels(cmap="virids")
 
 
