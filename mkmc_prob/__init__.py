@@ -1,11 +1,13 @@
 """Mutual Kernel Matrix Completion: complete several incomplete kernel matrices at once by EM.
 
-The way through the package: `stack_kernels` aligns kernels by label, `fit` completes them and
-returns an `MKMCResult`. `WishartPrior`, `GaussianModel`, `ConditionalGaussian` and `EM` are the
-same computation step by step.
+`stack_kernels` aligns kernels by label, and `fit` completes them and returns an `MKMCResult`.
+`WishartPrior`, `GaussianModel`, `ConditionalGaussian` and `EM` are the same computation step by
+step.
 """
 
-from . import datasets, diagnostics, experiments, io, plots
+from typing import Any
+
+from . import datasets, diagnostics, io, plots
 from .em.em import EM
 from .em.statistics import ExpectedStatistics
 from .errors import (
@@ -92,3 +94,17 @@ __all__ = [
     "visible_objects",
     "zero_impute",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the study only if it is used: it takes time that a fit does not need."""
+    if name == "experiments":
+        from importlib import import_module
+
+        return import_module(f"{__name__}.experiments")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

@@ -1,8 +1,7 @@
-"""What the missing objects cost: the rate of EM at a model, and the direction that is slowest.
+"""Missing information: the rate of EM at a model, its slowest direction, fits without a kernel.
 
-Enters: a result. Leaves: the worst fraction of missing information, labelled, by Lanczos on exact
-directional derivatives of the EM map; no matrix of l^2 x l^2 numbers is formed. What each kernel
-is worth is told by fits without it.
+The Lanczos method is applied to exact directional derivatives of the EM map; no matrix of
+l^2 x l^2 numbers is formed.
 """
 
 import warnings
@@ -26,15 +25,15 @@ from ..stacks.matrix import labelled
 from ..utils.arguments import checked, seed
 from .solve import Solution, seen_problem, solve
 
-#: The rate is found to this share of 1 - rate, as far as the residual of its eigenvector says.
+#: The accuracy of the rate, as a share of 1 - rate, by the residual of its eigenvector.
 ACCURACY = 0.005
 
 
-#: How many vectors Lanczos keeps: half the applications of SciPy's 20 where they are thousands.
+#: The vectors that Lanczos keeps: SciPy's 20 need twice the applications if these are thousands.
 KEPT = 40
 
 
-#: Up to this many directions (objects in pairs) the derivative is written out.
+#: Up to this many directions (pairs of objects) the derivative is computed as a matrix.
 SMALL = 60
 
 
@@ -79,7 +78,7 @@ class EMDerivative:
 
     @property
     def is_zero(self) -> bool:
-        """Whether no kernel hides anything: EM is there in one step."""
+        """Whether no kernel hides anything, so that EM converges in one step."""
         return not self._terms
 
     def curvature(self, rate: float) -> float:
@@ -113,70 +112,70 @@ def missing_information(
     Near a maximum EM's distance to it shrinks by the factor r at every step, r the largest
     eigenvalue of the derivative of the EM map (Dempster, Laird and Rubin 1977): the largest share
     of the information on any one direction of the model that is missing, the prior counted as
-    observed. The same number says whether the model is a maximum: the curvature of L along the
+    observed. The same number shows whether the model is a maximum: the curvature of L along the
     slowest direction is ((lambda + N) / 2) (1 - r) per squared length in the affine-invariant
-    metric, and where r > 1 the model is a saddle. Equations :eq:`eq-rate`, :eq:`eq-curvature` and
+    metric, and if r > 1 the model is a saddle. Equations :eq:`eq-rate`, :eq:`eq-curvature` and
     :eq:`eq-gain-to-come` of the derivation.
 
     Parameters
     ----------
     result
-        A fit. Converge it well first (tol of 1e-6, say, until ``gain_to_come`` is small): elsewhere
-        than at a fixed point r is that of the derivative all the same, but neither rate nor
+        A well converged fit (tol=1e-6, for example, so that ``gain_to_come`` is small): away from a
+        fixed point r is still an eigenvalue of the derivative, but neither a rate nor a
         curvature.
     without_each_kernel
-        Whether to fit again without each kernel in turn, from the fitted model, with the result's
-        prior, method and tol, and to report what is missing then, at that fit's own fixed point.
+        Whether to refit without each kernel in turn, from the fitted model, with the result's
+        prior, method and tol, and to report the missing information at that fit's fixed point.
     seed
-        Of Lanczos' first vector.
+        The seed of Lanczos' first vector.
     progress
-        Whether to show a progress bar: it counts applications of DF.
+        Whether to show a progress bar, which counts applications of DF.
 
     Returns
     -------
     Dataset
-        ``rate``; ``residual``, within which of the rate DF has an eigenvalue; ``curvature``;
-        ``is_maximum``; ``gain_to_come``, what L can still rise by at most, to second order:
-        ((lambda + N) / 4) ||G||_F^2 / (1 - r) nats with G the gradient before the last EM step,
-        infinite where r >= 1; ``direction`` (object, object_bis), the change of M that EM is
-        slowest in, of length 1; ``share`` (object), how much each object takes part in it: the
-        squares of its row, entries over the standard deviations, as shares of their sum. Objects
-        that no kernel shows are left out: the prior alone governs them.
+        ``rate``; ``residual``: DF has an eigenvalue at most this far from the rate;
+        ``curvature``; ``is_maximum``; ``gain_to_come``, the most by which L can still rise, to
+        second order: ((lambda + N) / 4) ||G||_F^2 / (1 - r) nats with G the gradient before the
+        last EM step, infinite if r >= 1; ``direction`` (object, object_bis), the change of M of
+        length 1 in which EM is slowest; ``share`` (object), which objects dominate it: the squares
+        of each row, entries divided by the standard deviations, as shares of their sum. Objects
+        that no kernel shows are left out: only the prior determines them.
 
-        With `without_each_kernel` also, by ``kernel``: ``rate_without`` and ``curvature_without``,
-        the two numbers of the fit without it; ``change_without``, how far the model moved,
+        With `without_each_kernel` also, by ``kernel``: ``rate_without`` and ``curvature_without``
+        of the fit without it; ``change_without``, the change of the model,
         ||M without - M||_F / ||M||_F over the objects that some other kernel shows;
-        ``unseen_without``, how many objects none other shows. Where no other kernel shows anything
-        there is nothing to fit, and the first three are NaN.
+        ``unseen_without``, the number of objects that no other kernel shows. If no other kernel
+        shows any object there is nothing to fit, and the first three are NaN.
 
     Raises
     ------
     KernelError
-        Where an argument is not what it should be.
+        If an argument cannot be used.
 
     Warns
     -----
     ConvergenceWarning
-        Where Lanczos did not reach 1 - r to 0.5 %, or a fit without a kernel did not converge.
+        If Lanczos did not determine 1 - r to 0.5 %, or a fit without a kernel did not converge.
 
     Notes
     -----
     Each application of DF costs two products of l x l matrices per kernel; two matrices per kernel
-    and 20 for Lanczos' vectors are held. Where the problem is ill-conditioned Lanczos can be slow:
+    and 20 for Lanczos' vectors are held. Lanczos can be slow if the problem is ill-conditioned:
     with kernels over 100 objects, 40 % missing, it took 124 applications at a strength of 0.1,
     where 1 - r is 0.004, and 6,000 at 0.0001, where it is 2e-6.
 
-    ``gain_to_come`` rests on L being a parabola between here and the maximum; far from it, at a
-    small strength, more can be to come.
+    ``gain_to_come`` assumes that L is a parabola up to the maximum; far from it, at a small
+    strength, the remaining gain can be larger.
 
-    Without a kernel both its visible and its hidden part are gone, and the prior weighs more. r is
-    a share, of the complete data of the kernels that are left: leaving out one that hides much can
-    lower it. ``curvature_without`` is the observed information on the worst direction in units of
-    the model's own scale: it falls without a kernel that says something there, but can rise without
-    one that disagrees with the others. Both are about one direction, which can be another without
-    the kernel. ``change_without`` is about the whole model: large for a kernel that says much and
-    for one unlike the others, and so no measure of quality. Where L has several maxima a fit
-    without a kernel may end near another.
+    Without a kernel both its visible and its hidden part are gone, and the prior has more weight. r
+    is a share of the complete data of the remaining kernels: leaving out a kernel that hides much
+    can lower it. ``curvature_without`` is the observed information on the worst direction in units
+    of the model's own scale: it falls without a kernel that is informative there, but can rise
+    without one that disagrees with the others. Both concern one direction, which can be a different
+    one without the kernel. ``change_without`` concerns the whole model: it is large for an
+    informative kernel and for one unlike the others, so it does not measure quality. If L has
+    several maxima, a fit without a kernel may end near another one.
 
     Examples
     --------
@@ -195,7 +194,7 @@ def missing_information(
     rng = np.random.default_rng(seed)
     bar = tqdm(disable=not progress, desc="missing_information", unit=" applications")
     with bar:
-        found = _at_the_model(problem, result, rng, bar.update)
+        found = information_at(problem, result, rng, bar.update)
         if without_each_kernel:
             found = found.merge(_without_each(problem, result, np.random.default_rng(seed), bar))
     return found
@@ -210,9 +209,9 @@ def largest_eigenvalue(
 ) -> tuple[float, Vector, float]:
     """Return the largest eigenvalue of DF, its vector and its residual, by Lanczos.
 
-    From two starts, which must agree: Lanczos can settle on an eigenvalue that is not the largest.
-    Within the residual ||DF v - r v|| of a symmetric operator there is an eigenvalue: it is brought
-    below `ACCURACY` of |1 - r|. `count` is called at every application.
+    Two starts must agree, because Lanczos can converge to an eigenvalue that is not the largest. A
+    symmetric operator has an eigenvalue within the residual ||DF v - r v||, which is brought below
+    `ACCURACY` of |1 - r|. `count` is called at every application.
     """
     size = derivative.size * (derivative.size + 1) // 2
     if derivative.is_zero:
@@ -238,7 +237,7 @@ def largest_eigenvalue(
         try:
             found = [lanczos(vector, tolerance)]
             if found[0][2] <= ACCURACY * abs(1.0 - found[0][0]):
-                # A small residual tells of an eigenvalue, not of the largest: ask once more.
+                # A small residual proves an eigenvalue, not the largest one: start once more.
                 found.append(lanczos(rng.standard_normal(size), tolerance))
         except ArpackNoConvergence:
             break
@@ -251,17 +250,20 @@ def largest_eigenvalue(
     rate = float(vector @ moved)
     residual = float(np.linalg.norm(moved - rate * vector))
     warn(
-        f"{what} is {rate:.6g} with a residual of {residual:.2g}, which is not small beside "
-        "1 - rate: take it for a lower bound.",
+        f"{what} is {rate:.6g} with a residual of {residual:.2g}, which is not small relative to "
+        "1 - rate: it is a lower bound.",
         ConvergenceWarning,
     )
     return rate, vector, residual
 
 
-def _at_the_model(
-    problem: Problem, result: FitResult, rng: np.random.Generator, count: Callable[[], Any]
+def information_at(
+    problem: Problem,
+    result: FitResult,
+    rng: np.random.Generator,
+    count: Callable[[], Any] = lambda: None,
 ) -> xr.Dataset:
-    """Return what is missing at the fitted model."""
+    """Return the missing information at the fitted model."""
     em, aside = seen_problem(problem)
     model = aside.restrict_model(result.model)
     factor = model.cholesky
@@ -292,7 +294,7 @@ def _at_the_model(
 def _without_each(
     problem: Problem, result: FitResult, rng: np.random.Generator, bar: "tqdm[NoReturn]"
 ) -> xr.Dataset:
-    """Return what is missing at the fits without each kernel, and how far their models are."""
+    """Return the missing information of the fits without each kernel, and their changes."""
     visible, names = problem.stack.visible, problem.stack.names
     rates, curvatures, changes = (np.full(len(names), np.nan) for _ in range(3))
     unseen = np.zeros(len(names), dtype=int)

@@ -1,8 +1,4 @@
-"""Other maxima: climbs from several starts, and what they end in.
-
-Enters: an incomplete stack and starts. Leaves: the distinct maxima (or saddles) that were found,
-with their log-likelihoods and how far their completions are apart.
-"""
+"""Local maxima: ascents from several starts, and the distinct points where they end."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,15 +24,15 @@ from ..stacks.pattern import warn_of_what_is_not_identified
 from ..stacks.stack import visible_objects, warn_of_scales
 from ..utils.arguments import checked, choice, seed, tolerance, whole
 from ..utils.processes import in_processes
-from .information import missing_information
+from .information import information_at
 from .result import MKMCResult
 from .solve import Solution, seen_problem, solve
 
-#: The starts that are tried unless told otherwise.
+#: The default starts.
 STARTS = ("zeros", "means", "kernels", "random", "continuation")
 
 
-#: Stands for a start that is computed when its turn comes.
+#: The start that is computed by its own ascent.
 CONTINUED = "continuation"
 
 
@@ -44,15 +40,15 @@ CONTINUED = "continuation"
 CONTINUATION = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0)
 
 
-#: The climbs go on until this share of `tol` is still to come.
+#: The ascents continue until this share of `tol` is the remaining gain.
 FINER = 0.01
 
 
-#: How often a climb starts afresh from its end, at most, until that gains no more.
+#: How often an ascent restarts from its end, at most, until that gains no more.
 FRESH_STARTS = 10
 
 
-#: Where between two ends L is looked at, as shares of the way: Chebyshev's points.
+#: Where L is evaluated between two ends, as shares of the way: Chebyshev's points.
 PLACES = 0.5 - 0.5 * np.cos(np.pi * (np.arange(17) + 0.5) / 17)
 
 
@@ -63,15 +59,15 @@ class Maxima:
     Attributes
     ----------
     results : list of MKMCResult
-        One per distinct point, the most likely first. Their traces are of the last stretch of the
-        climb: it starts afresh until that gains nothing more.
+        One per distinct point, the most likely first. Their traces are those of the last restart:
+        an ascent restarts from its end until that gains nothing more.
     table : DataFrame
-        A row per start, the most likely first: ``point``, which of the results it ended in;
+        A row per start, the most likely first: ``point``, the index of the result it ended in;
         ``penalized_log_likelihood`` in nats; ``evaluations``; ``converged``; ``rate`` and
-        ``is_maximum`` of the point (`missing_information`; a rate above 1 is a saddle), NaN and
-        <NA> where the climb did not converge, or by its curvature the point is more than `tol`
-        from where L is level: nothing is known then; ``difference``,
-        ||completed - best completed||_F over ||best completed||_F.
+        ``is_maximum`` of the point (`missing_information`; a rate above 1 means a saddle), NaN and
+        <NA> if they are unknown, because the ascent did not converge or because, by its curvature,
+        the point is more than `tol` below where L is stationary; ``difference``,
+        ||completed - best completed||_F / ||best completed||_F.
 
     Examples
     --------
@@ -111,9 +107,9 @@ def explore_maxima(
     workers: int = 1,
     **options: Any,
 ) -> Maxima:
-    """Climb from several starts, and report the distinct points where the climbs end.
+    """Fit from several starts, and report the distinct points where the ascents end.
 
-    The penalized log-likelihood is not concave: at a small strength it has many maxima.
+    The penalized log-likelihood is not concave; at a small strength it has many maxima.
 
     Parameters
     ----------
@@ -123,22 +119,22 @@ def explore_maxima(
         Some of "zeros" (the paper's), "means" (mean imputation), "kernels" (from each kernel
         alone: its visible block, the mean variance elsewhere), "random" (a random covariance of the
         kernels' scale), "continuation" (the fit at a larger strength, lowered in steps); or a
-        mapping from names of your own to models, as `fit` takes them.
+        mapping from your own names to models, as `fit` takes them.
     random_starts
-        How many random starts there are.
+        The number of random starts.
     strength, prior, options
         As in `fit`.
     tol
-        How fine a look is taken, in nats. Two ends are the same point where, along the geodesic
-        from one model to the other, L is nowhere more than `tol` below the higher end (or more
-        than rounding, if that is more). The climbs themselves go on to tol / 100, and start afresh
-        from where they end until that gains no more than tol / 100, so that what is still to come
-        does not pass for a difference. With 0 each climb takes exactly `max_iter` steps, and none
-        is known to have converged.
+        The resolution in nats. Two ends are the same point if, along the geodesic from one model to
+        the other, L is nowhere more than `tol` below the higher end (or more than rounding, if that
+        is more). The ascents themselves use the tolerance tol / 100 and restart from their ends
+        until that gains no more than tol / 100, so that the remaining gain is not mistaken for a
+        difference. With 0 each ascent takes exactly `max_iter` steps, and none is known to have
+        converged.
     seed
-        Of the random starts.
+        The seed of the random starts.
     workers
-        How many processes ascend at a time (needs joblib).
+        The number of processes that run ascents in parallel (needs joblib).
 
     Returns
     -------
@@ -147,27 +143,27 @@ def explore_maxima(
     Raises
     ------
     KernelError
-        Where an argument cannot be used.
+        If an argument cannot be used.
 
     Warns
     -----
     ConvergenceWarning
-        Where climbs did not converge: what their ends are is unknown.
+        If ascents did not converge: whether they ended in maxima is unknown.
 
     Notes
     -----
     The geodesic of the affine-invariant metric is A^(1/2) (A^(-1/2) B A^(-1/2))^t A^(1/2), 0 <= t
-    <= 1. A way out of a maximum must fall first, by the height of the pass at least: so two maxima
-    that a pass deeper than `tol` separates are told apart, however close their completions and
-    levels. Near one maximum L is concave, and a way between two ends falls below neither, however
-    far apart a flat L lets them stop; along a bent ridge farther out it can fall, which is why the
-    climbs start afresh. What is below `tol` is not resolved: a saddle less than `tol` below a
-    maximum, two maxima with a shallower pass. And L is looked at in 17 places only, denser toward
-    the ends.
+    <= 1. Every path out of a maximum falls first. Two maxima separated by a valley deeper than
+    `tol` are therefore distinguished, however close their completions and log-likelihoods. Near one
+    maximum L is concave, and a path between two ends falls below neither of them, however far apart
+    a flat L lets the ascents stop; along a curved ridge farther away it can fall, which is why the
+    ascents restart. Differences below `tol` are not resolved: a saddle less than `tol` below a
+    maximum, or two maxima separated by a shallower valley. L is evaluated at 17 points only, denser
+    toward the ends.
 
-    No number of starts proves that there is no higher maximum. Whether a point is a maximum is told
-    by the smallest curvature of L there, which needs a converged fit; at a small strength the
-    estimate of what is still to come can be too small, and a plateau pass for converged.
+    No number of starts proves that there is no higher maximum. The smallest curvature of L shows
+    whether a point is a maximum, which requires a converged fit; at a small strength the remaining
+    gain can be underestimated, and a plateau can be taken for convergence.
 
     Examples
     --------
@@ -190,7 +186,7 @@ def explore_maxima(
     late = [str(name) for name, end in ends.items() if tol and not end.converged]
     if late:
         warn(
-            f"{len(late)} of {len(ends)} climbs did not converge to {FINER * tol:g} nats "
+            f"{len(late)} of {len(ends)} ascents did not converge to {FINER * tol:g} nats "
             f"({', '.join(late)}): whether they end in maxima is unknown. Raise max_iter.",
             ConvergenceWarning,
         )
@@ -325,7 +321,7 @@ def _continued(problem: Problem, options: dict[str, Any]) -> GaussianModel | Non
 
 
 def _sorted(ends: dict[str, _End], tol: float) -> Maxima:
-    """Return the ends, the most likely first, those that are the same point together."""
+    """Return the ends, the most likely first, grouped by point."""
     order = sorted(ends, key=lambda name: -ends[name].level)
     best = ends[order[0]].solution.completed.values
     size = float(np.linalg.norm(best)) or 1.0
@@ -358,20 +354,21 @@ def _sorted(ends: dict[str, _End], tol: float) -> Maxima:
 def _rate(point: list[_End], tol: float) -> float:
     """Return the rate at the most likely of a point's ends that converged; NaN if unknown.
 
-    By the gradient and the curvature there L is level after a change of at most what the last EM
-    step gained by its Q-function over |1 - rate|: where that is more than `tol`, the rate of the
-    point itself may be another.
+    By the gradient and the curvature, L becomes stationary after a change of at most the last EM
+    step's gain in the Q-function divided by |1 - rate|. If that is more than `tol`, the rate at the
+    point itself may differ.
     """
     end = next((end for end in point if end.converged), None)
     if end is None:
         return np.nan
-    rate = float(missing_information(end.solution)["rate"])
+    rng = np.random.default_rng(0)
+    rate = float(information_at(end.problem, end.solution, rng)["rate"])
     rise = float(end.solution.trace["gain_q_function"][-1])
     return rate if rise <= max(tol, end.rounding_bound) * abs(1.0 - rate) else np.nan
 
 
 def _is_same(high: _End, low: _End, tol: float) -> bool:
-    """Return whether L falls by no more than `tol` on the way from the higher end to the lower."""
+    """Return whether L falls by at most `tol` on the path from the higher end to the lower one."""
     allowed = max(tol, high.rounding_bound + low.rounding_bound)
     if high.level - low.level > allowed:
         return False
@@ -382,7 +379,7 @@ def _is_same(high: _End, low: _End, tol: float) -> bool:
 
 
 def _between(start: GaussianModel, end: GaussianModel) -> Iterator[GaussianModel]:
-    """Yield models on the geodesic from one model to another, those in the middle first.
+    """Yield models on the geodesic from one model to another, starting in the middle.
 
     With A = L L' and L^-1 B L'^-1 = V diag(w) V' they are (L V) diag(w^t) (L V)'.
     """

@@ -1,8 +1,4 @@
-"""Which strength? By the likelihood of visible objects that were held out.
-
-Enters: an incomplete stack and candidate strengths. Leaves: held-out scores by strength, fold and
-kernel, the best strength and the one-standard-error choice, and how well the model is calibrated.
-"""
+"""Selection of the prior's strength by the likelihood of held-out visible objects."""
 
 import warnings
 from collections.abc import Sequence
@@ -56,10 +52,10 @@ def select_strength(
     workers: int = 1,
     progress: bool = False,
 ) -> StrengthSelection:
-    """Score strengths of the prior by the likelihood of visible objects that were held out.
+    """Score strengths of the prior by the likelihood of held-out visible objects.
 
-    In every fold a part of each kernel's visible objects is hidden, the model is fitted without
-    them from the largest strength down, each fit started from the last, and the held-out block is
+    In each fold some of each kernel's visible objects are hidden. The model is fitted without them,
+    from the largest strength down, each fit starting from the previous one. The held-out block is
     scored given the kernel's other visible objects: with the regression A and the conditional
     covariance C of the held-out objects h given the rest r under the fitted model::
 
@@ -71,18 +67,18 @@ def select_strength(
     stack
         The incomplete kernels.
     strengths
-        The candidates, at least one, each once.
+        The candidates: at least one, without repeats.
     folds
-        Into how many parts the visible objects of each kernel are divided, 2 at least.
+        The number of parts into which each kernel's visible objects are divided, at least 2.
     prior
-        A prior whose scale is used with each of the strengths; the identity if left out.
+        A prior whose scale is used with each strength; the identity if left out.
     degrees_of_freedom, method, tol, max_iter
         As in `fit`.
     seed
-        Of the folds.
+        The seed of the folds.
     workers
-        How many processes fit folds at a time (needs joblib). The result does not depend on it:
-        every fold runs on one BLAS thread.
+        The number of processes that fit folds in parallel (needs joblib). The result does not
+        depend on it: every fold uses one BLAS thread.
     progress
         Whether to show a progress bar over the folds.
 
@@ -93,23 +89,23 @@ def select_strength(
     Raises
     ------
     KernelError
-        Where an argument cannot be used, or no kernel shows two objects.
+        If an argument cannot be used, or no kernel shows two objects.
     MKMCError
-        Where `workers` is more than 1 and joblib is not installed.
+        If `workers` is more than 1 and joblib is not installed.
 
     Warns
     -----
     ConvergenceWarning
-        Where fits ended before they converged; once, with their number.
+        If fits ended before they converged; once, with their number.
     MKMCWarning
-        Where the best strength is the smallest or the largest of those tried.
+        If the best strength is the smallest or the largest of those tried.
 
     Notes
     -----
-    Objects are held out kernel by kernel at random. Where a source misses objects in blocks, or
-    because of what they are, held-out objects are easier than the missing ones, and the score
-    flatters. Folds share data: the standard error is a guide, not a test. Strengths within noise of
-    the best (they are named) are as good a choice, by these data.
+    Objects are held out at random, independently in each kernel. If a source misses objects in
+    blocks, or because of their properties, held-out objects are easier to predict than missing
+    ones, and the score is optimistic. Folds share data: the standard error is a guide, not a test.
+    Strengths within noise of the best (listed in the repr) are indistinguishable on these data.
 
     Examples
     --------

@@ -1,7 +1,4 @@
-"""What holding out says of the strengths: scores, the choices, calibration.
-
-Enters: held-out scores by strength, fold and kernel, from `selection`. Leaves: tables and choices.
-"""
+"""The result of `select_strength`: scores, choices and calibration."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,13 +22,13 @@ class StrengthSelection:
     ----------
     scores : Dataset
         ``log_density`` (strength, fold, kernel), the conditional log-likelihood of the held-out
-        block in nats; ``held_out`` (fold, kernel), how many objects it had; ``predicted`` (fold,
-        kernel), how many of them another kernel still showed; ``mahalanobis`` (strength, fold,
-        kernel), the expected squared Mahalanobis length of these, per object; and
+        block in nats; ``held_out`` (fold, kernel), its number of objects; ``predicted`` (fold,
+        kernel), the number of them that another kernel still shows; ``mahalanobis`` (strength,
+        fold, kernel), the expected squared Mahalanobis length of these per object; and
         ``squared_residual`` (strength, kernel, object), the expected squared residual of each
-        visible object, held out once, over its conditional variance, NaN where no other kernel
-        showed it and the prior alone spoke. The last two are 1 on average for a calibrated model:
-        more says that it is too sure, less that it is too modest.
+        visible object when it was held out, divided by its conditional variance; NaN if no other
+        kernel shows the object, because then the prior alone predicts it. The last two are 1 on
+        average for a calibrated model; larger values mean overconfidence, smaller ones caution.
 
     Examples
     --------
@@ -47,12 +44,12 @@ class StrengthSelection:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row per strength: the score in nats per held-out object, and how well it is known.
+        """A row per strength: the score in nats per held-out object, with its standard error.
 
-        ``score`` is the mean over the folds, ``behind`` the mean over the folds of what each falls
-        short of the best strength's score; ``mahalanobis`` is the mean over the predicted objects,
-        1 for a calibrated model (`calibration` has it by kernel). Each has its standard error: the
-        standard deviation over the folds over the root of their number.
+        ``score`` is the mean over the folds, ``behind`` the mean shortfall relative to the best
+        strength's score in the same fold; ``mahalanobis`` is the mean over the predicted objects, 1
+        for a calibrated model (`calibration` has it by kernel). Standard errors are the standard
+        deviation over the folds divided by the square root of their number.
         """
         held_out = self.scores["held_out"]
         per_fold = self.scores["log_density"].sum("kernel") / held_out.sum("kernel")
@@ -74,14 +71,14 @@ class StrengthSelection:
 
     @property
     def calibration(self) -> pd.DataFrame:
-        """A row per strength and kernel: whether the model is calibrated about that kernel.
+        """A row per strength and kernel: whether the model is calibrated for that kernel.
 
-        ``predicted`` counts the objects held out that another kernel still showed; ``mahalanobis``
+        ``predicted`` counts the held-out objects that another kernel still shows; ``mahalanobis``
         is their expected squared Mahalanobis length per object given the kernel's others, with its
-        standard error over the folds (NaN where only one fold has some). It is 1 on average where
-        the kernel is what the model takes it for: more where it is larger or noisier, less where it
-        is smaller. Kernels on both sides can cancel in `table`. ``.loc[strength]`` is a table by
-        kernel.
+        standard error over the folds (NaN if only one fold has such objects). It is 1 on average if
+        the kernel agrees with the model, larger if the kernel is larger or noisier, smaller if it
+        is smaller. Deviations in both directions can cancel in `table`. ``.loc[strength]`` is a
+        table by kernel.
         """
         predicted = self.scores["predicted"].transpose("fold", "kernel")
         lengths = self.scores["mahalanobis"].transpose("strength", "kernel", "fold")
@@ -115,9 +112,9 @@ class StrengthSelection:
 
     @property
     def within_noise(self) -> list[float]:
-        """The strengths that fall short of the best by less than the standard error of that.
+        """The strengths whose shortfall is less than its standard error.
 
-        The difference is taken fold by fold, which what is common to both does not blur.
+        The shortfall is computed fold by fold, so that variation common to both cancels.
         """
         table = self.table.drop(index=self.best)
         return [float(s) for s in table.index[table["behind"] < table["behind_error"]]]
@@ -156,7 +153,7 @@ class StrengthSelection:
 
 
 def _standard_error(values: xr.DataArray) -> NDArray[np.float64]:
-    """Return the standard error of the mean over the folds; NaN where fewer than two tell."""
+    """Return the standard error of the mean over the folds; NaN with fewer than two values."""
     count = values.count("fold")
     error = values.std("fold", ddof=1).where(count > 1) / np.sqrt(count)
     return np.asarray(error.values, dtype=np.float64)

@@ -19,7 +19,7 @@ from ..stacks.labels import Labels, match
 
 
 class Unseen:
-    """What the prior says of unseen objects o given the seen r.
+    """The distribution of unseen objects o given the seen objects r under the prior.
 
     At the maximum the regression of o on r is the prior's, B = T_rr^-1 T_ro, and so is the
     conditional covariance S = T_oo - T_or B (0 and the identity for T = I). The same B and S hold
@@ -48,7 +48,7 @@ class Unseen:
 
     @property
     def log_prior(self) -> float:
-        """What the unseen objects add to log p(M) at the maximum: -(lambda/2) (log det S + m)."""
+        """What the unseen objects add to log p(M) at the maximum, -(lambda/2) (log det S + m)."""
         if not len(self.unseen):
             return 0.0
         factor = cholesky(self.covariance, "prior scale", self.objects[self.unseen])

@@ -186,7 +186,7 @@ def test_the_seed_decides():
 
 
 def test_of_climbs_that_end_early_nothing_is_known():
-    message = r"2 of 2 climbs did not converge to 1e-07 nats \(zeros, means\): .*unknown"
+    message = r"2 of 2 ascents did not converge to 1e-07 nats \(zeros, means\): .*unknown"
     with pytest.warns(ConvergenceWarning, match=message):
         found = explore_maxima(small_stack(), starts=["zeros", "means"], max_iter=2)
     assert not found.table["converged"].any()
@@ -199,7 +199,7 @@ def test_of_climbs_that_end_early_nothing_is_known():
 def test_a_climb_that_ends_early_beside_one_that_does_not():
     stack = small_stack()
     best = fit(stack, tol=1e-12).model
-    with pytest.warns(ConvergenceWarning, match=r"1 of 2 climbs did not converge.*\(far\)"):
+    with pytest.warns(ConvergenceWarning, match=r"1 of 2 ascents did not converge.*\(far\)"):
         found = explore_maxima(
             stack, starts={"near": best, "far": best.matrix * 30}, tol=1e-6, max_iter=20
         )
