@@ -19,9 +19,8 @@ from ..model.conditional import TOO_SINGULAR, gaussian_log_likelihood
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..stacks.degrees import DegreesOfFreedom
-from ..stacks.matrix import as_array
 from ..stacks.stack import warn_of_scales
-from ..utils.arguments import checked, choice, positive, seed, tolerance, whole
+from ..utils.arguments import checked, choice, positive, seed, several, tolerance, whole
 from ..utils.processes import in_processes
 from .solve import solve
 from .strengths import StrengthSelection
@@ -31,6 +30,7 @@ STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 @checked(
+    strengths=several(positive),
     folds=whole(least=2),
     method=choice(*METHODS),
     tol=tolerance,
@@ -115,10 +115,7 @@ def select_strength(
     >>> found.calibration.loc[found.best].index.tolist()
     ['rbf_1', 'linear_2', 'graph_3']
     """
-    given = [positive(s, "strengths") for s in np.atleast_1d(as_array(strengths, "strengths"))]
-    grid = sorted(set(given))
-    if len(grid) != len(given) or not grid:
-        raise KernelError(f"strengths: {strengths!r} found; pass at least one, each once.")
+    grid = sorted(strengths)
     prior = one_prior(DEFAULT_STRENGTH, prior)
     problem = Problem.of(stack, prior, degrees_of_freedom)
     visible = problem.stack.visible

@@ -49,14 +49,15 @@ def checked(**checks: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            given = dict(zip(names, args, strict=False)) | kwargs
-            found = {
-                name: check(given[name], name) for name, check in checks.items() if name in given
-            }
-            placed = [found.get(name, value) for name, value in zip(names, args, strict=False)]
-            kwargs.update((name, found[name]) for name in kwargs.keys() & found.keys())
-            return function(*placed, *args[len(placed) :], **kwargs)  # type: ignore[arg-type]
+            placed: list[Any] = list(args)
+            for name, check in checks.items():
+                if name in kwargs:
+                    kwargs[name] = check(kwargs[name], name)
+                elif names.index(name) < len(placed):
+                    placed[names.index(name)] = check(placed[names.index(name)], name)
+            return function(*placed, **kwargs)
 
+        call.checks = checks  # type: ignore[attr-defined]
         return call
 
     return decorate
@@ -136,6 +137,18 @@ def seed(value: Any, what: str) -> int | np.random.Generator:
             f"{what}: {value!r} found; a whole number >= 0 or a numpy.random.Generator is needed."
         )
     return int(value)
+
+
+def several(check: Check) -> Check:
+    """Return a check for a sequence of values, at least one and each once."""
+
+    def check_all(values: Any, what: str) -> list[Any]:
+        found = [check(value, what) for value in np.atleast_1d(np.asarray(values, dtype=object))]
+        if not found or len(set(found)) < len(found):
+            raise KernelError(f"{what}: {values!r} found; pass at least one, each once.")
+        return found
+
+    return check_all
 
 
 def optional(check: Check) -> Check:
