@@ -50,11 +50,6 @@ def covariance_form_cost(n: int, m: int) -> float:
     return 2.0 * (4 * n**3 / 3 + 4.0 * n**2 * m + n * m**2)
 
 
-def precision_form_is_cheaper(n: int, m: int) -> bool:
-    """Return which form is cheaper for n visible and m hidden objects."""
-    return precision_form_cost(n, m) < covariance_form_cost(n, m)
-
-
 class HiddenRows(NamedTuple):
     """Some rows of E[h x']: all of Q_hv, and Q_hh up to the diagonal block of these rows."""
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import blas
 
 from ..errors import IndefiniteKernelError, LabelError
 from ..linalg import Matrix, Workspace, cholesky, inverse, log_determinant, mirror, solve
-from ..stacks.labels import Labels, as_labels, match
-from ..stacks.matrix import LARGEST_ENTRY, labelled, square_matrix
+from ..stacks.labels import Labels, as_labels
+from ..stacks.matrix import LARGEST_ENTRY, aligned_matrix, labelled, square_matrix
 from ..stacks.visibility import visible_mask
 from ..utils.arguments import checked, positive, seed, whole
 from .conditional import (
@@ -25,8 +25,9 @@ from .conditional import (
     ConditionalGaussian,
     CovarianceForm,
     PrecisionForm,
+    covariance_form_cost,
     gaussian_log_likelihood,
-    precision_form_is_cheaper,
+    precision_form_cost,
 )
 
 
@@ -198,32 +199,22 @@ class GaussianModel:
             Q_vv, shape (n, n): labeled, over any of the model's objects, or a plain array over all
             of them in their order.
         """
-        moment, place, factor = self._marginal(second_moment)
-        trace = float(np.trace(solve(factor, moment)))
-        return gaussian_log_likelihood(len(place), log_determinant(factor), trace)
+        return gaussian_log_likelihood(*self._marginal(second_moment))
 
     def mahalanobis(self, second_moment: xr.DataArray | pd.DataFrame | ArrayLike) -> float:
         """Return the expected squared Mahalanobis length E_q[v' M_vv^-1 v] = tr M_vv^-1 Q_vv.
 
-        It is n, the number of visible objects, if Q_vv = M_vv. `second_moment` is as in
-        `log_likelihood`.
+        It is n, the number of visible objects, if Q_vv = M_vv; tables divide it by n.
+        `second_moment` is as in `log_likelihood`.
         """
-        moment, _, factor = self._marginal(second_moment)
-        return float(np.trace(solve(factor, moment)))
+        return self._marginal(second_moment)[2]
 
-    def _marginal(self, second_moment: Any) -> tuple[Matrix, NDArray[np.intp], Matrix]:
-        """Return Q_vv as an array, the positions of its objects, and the factor of M_vv."""
-        moment, objects = square_matrix(second_moment, "second_moment")
-        if objects is None and len(moment) != len(self.objects):
-            raise LabelError(
-                f"second_moment: {len(moment)} objects without labels, the model has "
-                f"{len(self.objects)}. Label them."
-            )
-        objects = self.objects if objects is None else objects
-        unmatched = "the model has no object {}. Drop it, or fit a model that has it."
-        places = match(objects, self.objects, unmatched)
+    def _marginal(self, second_moment: Any) -> tuple[int, float, float]:
+        """Return n, log det M_vv and tr M_vv^-1 Q_vv."""
+        moment, places = aligned_matrix(second_moment, self.objects, "second_moment")
         block = self.matrix[np.ix_(places, places)]
-        return moment, places, cholesky(block, "model matrix", self.objects[places], TOO_SINGULAR)
+        factor = cholesky(block, "model matrix", self.objects[places], TOO_SINGULAR)
+        return len(places), log_determinant(factor), float(np.trace(solve(factor, moment)))
 
     def condition(
         self, visible: ArrayLike | xr.DataArray, space: Workspace | None = None
@@ -247,7 +238,8 @@ class GaussianModel:
         4 n^3 / 3 + 4 n^2 m + n m^2 operations that run half as fast. The cheaper one is taken.
         """
         mask = visible_mask(visible, self.objects, of="the model")
-        if precision_form_is_cheaper(int(mask.sum()), int((~mask).sum())):
+        n, m = int(mask.sum()), int((~mask).sum())
+        if precision_form_cost(n, m) < covariance_form_cost(n, m):
             return PrecisionForm(self.precision, mask, self.objects, space)
         return CovarianceForm(self.matrix, self.log_determinant, mask, self.objects, space)
 

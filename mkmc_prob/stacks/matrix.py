@@ -16,7 +16,7 @@ from pandas.api.types import is_numeric_dtype
 from ..errors import KernelError, LabelError
 from ..linalg.rounding import eps_of, rounding_share
 from ..linalg.symmetric import Matrix
-from .labels import Labels, as_labels, name_some
+from .labels import Labels, as_labels, match, name_some
 
 
 def square_matrix(given: Any, what: str) -> tuple[Matrix, Labels | None]:
@@ -48,6 +48,21 @@ def square_matrix(given: Any, what: str) -> tuple[Matrix, Labels | None]:
     everything = np.ones(len(values), dtype=bool)
     part = LabelledMatrix(what, values, labels, everything)
     return check_matrix(part, eps, what), objects
+
+
+def aligned_matrix(given: Any, objects: Labels, what: str) -> tuple[Matrix, NDArray[np.intp]]:
+    """Return `given` as `square_matrix` does, and the positions of its rows among `objects`.
+
+    Without labels it must be over all of them, in their order.
+    """
+    matrix, own = square_matrix(given, what)
+    if own is None and len(matrix) != len(objects):
+        raise LabelError(
+            f"{what}: {len(matrix)} objects without labels, the model has {len(objects)}. Label "
+            "them."
+        )
+    unmatched = "the model has no object {}. Drop it, or fit a model that has it."
+    return matrix, match(objects if own is None else own, objects, unmatched)
 
 
 def rounding_of(given: Any) -> float:
