@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from ..diagnostics.fitted import FitResult, as_result
 from ..errors import KernelError, LabelError, MKMCError
-from ..posterior.run import Run
-from ..posterior.tree import draws_of
+from ..posterior.run import PosteriorRun
 from ..stacks.labels import name_some, positions
 from ..stacks.stack import check_labels, check_stack
 from ..utils.arguments import real_number
@@ -39,22 +38,20 @@ class Point(NamedTuple):
 
 
 def drawn_entries(
-    posterior: xr.DataTree, run: Run, wanted: Any, kernel: Hashable | None, most: int
+    posterior: xr.DataTree, run: PosteriorRun, wanted: Any, kernel: Hashable | None, most: int
 ) -> list[Entry]:
     """Return the entries wanted, in their order and once; at most so many where none is named."""
     objects, names = run.entries.em.objects.tolist(), run.entries.em.names
     found: dict[tuple[str, int], Entry] = {}
     for named in _spread(run, kernel, most) if wanted is None else _listed(wanted, kernel):
-        places = run.entries.find([named], "entries")
-        group = "model" if len(places[0]) else "hidden"
-        place = int(np.concatenate(places)[0])
+        group, place = run.find(named, "entries")
         if (group, place) in found:
             continue
         i, j = (objects.index(label) for label in named[-2:])
         found[group, place] = Entry(
             kernel=names[names.index(named[0])] if len(named) == 3 else None,
             pair=(objects[i], objects[j]),
-            draws=np.ravel(draws_of(posterior, run, group, place)),
+            draws=np.ravel(run.draws(group, place)),
             alone=bool(run.entries.prior_only[i, j]),
         )
     return list(found.values())
@@ -77,13 +74,13 @@ def _listed(wanted: Any, kernel: Hashable | None) -> list[Any]:
     return listed
 
 
-def _spread(run: Run, kernel: Hashable | None, most: int) -> list[tuple[Any, ...]]:
+def _spread(run: PosteriorRun, kernel: Hashable | None, most: int) -> list[tuple[Any, ...]]:
     """Return at most so many hidden entries, evenly spread over those that are kept in full."""
     objects, names = run.entries.em.objects.tolist(), run.entries.em.names
     if kernel is not None and kernel not in names:
         raise LabelError(f"kernel: there is none called {kernel!r}. Choose one of {names}.")
     for places in (run.plan.hidden, np.arange(run.entries.size_hidden)):
-        parts = run.entries.hidden_pairs(places)
+        parts = tuple(part[places] for part in run.entries.hidden_pairs())
         if kernel is not None:
             own = parts[0] == names.index(kernel)
             parts = tuple(part[own] for part in parts)
@@ -99,7 +96,7 @@ def _spread(run: Run, kernel: Hashable | None, most: int) -> list[tuple[Any, ...
     return [(names[k], objects[i], objects[j]) for k, i, j in triples]
 
 
-def names_of(run: Run, drawn: list[Entry], width: int) -> list[str]:
+def names_of(run: PosteriorRun, drawn: list[Entry], width: int) -> list[str]:
     """Return what the entries are called: on one line of so many letters, else on two, shortened.
 
     With quotation marks where names are not unique without.
@@ -134,7 +131,7 @@ def _shortened(text: str, width: int) -> str:
 
 
 def points_of(
-    run: Run, drawn: list[Entry], estimate: Any, truth: xr.DataArray | None
+    run: PosteriorRun, drawn: list[Entry], estimate: Any, truth: xr.DataArray | None
 ) -> list[Point]:
     """Return what is drawn beside the draws: EM's estimate, the truth."""
     points = []
@@ -171,7 +168,7 @@ def _values(
     return values
 
 
-def _check_labels(run: Run, stack: xr.DataArray, what: str) -> None:
+def _check_labels(run: PosteriorRun, stack: xr.DataArray, what: str) -> None:
     """Raise LabelError where `stack` has other kernels or objects than the posterior."""
     for dim, found in zip(("kernel", "object"), check_labels(stack, what=what), strict=True):
         known = run.stack[dim].values
@@ -184,7 +181,7 @@ def _check_labels(run: Run, stack: xr.DataArray, what: str) -> None:
             )
 
 
-def _is_mode(run: Run, result: FitResult) -> bool:
+def _is_mode(run: PosteriorRun, result: FitResult) -> bool:
     """Return whether a fit is of the posterior's data, prior and degrees of freedom."""
     stack, em = run.stack, run.entries.em
     names, objects = stack["kernel"].values, stack["object"].values

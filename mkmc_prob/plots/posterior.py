@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..diagnostics.fitted import FitResult, as_result
 from ..errors import KernelError, LabelError
-from ..posterior.run import run_of
+from ..posterior.run import PosteriorRun
 from .axes import COLOURS, check_axes, legend, name_ticks
 from .drawn import drawn_entries, names_of, points_of, probability_of
 
@@ -115,7 +115,7 @@ def plot_intervals(
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
-    run = run_of(posterior)
+    run = PosteriorRun.from_datatree(posterior)
     share = probability_of(probability, above=0.5)
     drawn = drawn_entries(posterior, run, entries, kernel, ROWS)
     points = points_of(run, drawn, estimate, truth)
@@ -231,7 +231,7 @@ def plot_estimate_on_posterior(
     """
     import matplotlib.pyplot as plt
 
-    run = run_of(posterior)
+    run = PosteriorRun.from_datatree(posterior)
     share = probability_of(probability, above=0.0)
     drawn = drawn_entries(posterior, run, entries, kernel, PANELS)
     if len(drawn) > PANELS:

@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import LabelError, MKMCError
-from ..posterior.run import run_of
+from ..posterior.run import PosteriorRun
 from .axes import check_axes, extend, wrapped
 from .kernels import chosen_labels
 
@@ -76,7 +76,7 @@ def plot_uncertainty(
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
-    stack = run_of(posterior).stack
+    stack = PosteriorRun.from_datatree(posterior).stack
     names = chosen_labels(kernels, stack["kernel"].values, "kernel")
     order = chosen_labels(objects, stack["object"].values, "object")
     if not names or not order:

@@ -17,7 +17,8 @@ from ..errors import ConvergenceWarning, KernelError, MKMCError, warn
 from ..model.prior import DEFAULT_STRENGTH, WishartPrior, one_prior
 from ..stacks.degrees import DegreesOfFreedom, degrees_per_kernel
 from ..stacks.stack import check_stack, warn_of_scales
-from ..utils.arguments import generator, whole_number
+from ..utils.arguments import checked, whole
+from ..utils.arguments import seed as a_seed
 from ..utils.files import a_path, replace_file
 from ..utils.netcdf import open_tree
 from ..utils.processes import interrupts_held
@@ -25,8 +26,7 @@ from .chains import Chain, Moments, Plan, run_chains, start_chain
 from .entries import Entries
 from .gibbs import GibbsSampler
 from .mixing import warn_of_chains, warn_of_entries
-from .run import Run, run_of
-from .tree import tree_of
+from .run import PosteriorRun
 
 #: All entries are kept where their draws take no more bytes than this.
 ALL_BYTES = 2**27
@@ -36,6 +36,13 @@ ALL_BYTES = 2**27
 SPREAD = 200
 
 
+@checked(
+    draws=whole(least=4),
+    tune=whole(least=0),
+    chains=whole(least=1),
+    seed=a_seed,
+    workers=whole(least=1),
+)
 def sample_posterior(
     stack: xr.DataArray,
     *,
@@ -160,10 +167,7 @@ def sample_posterior(
             "select_strength(stack, degrees_of_freedom=...), or pass a prior."
         )
     prior = one_prior(DEFAULT_STRENGTH if strength is None else strength, prior)
-    draws, tune = whole_number(draws, "draws", least=4), whole_number(tune, "tune", least=0)
-    chains = whole_number(chains, "chains", least=1)
-    most = whole_number(quantile_draws, "quantile_draws", least=chains)
-    workers = whole_number(workers, "workers", least=1)
+    most = whole(least=chains)(quantile_draws, "quantile_draws")
     seeds = _spawned(seed, chains)
     stack = check_stack(stack)
     objects = stack["object"].values
@@ -174,20 +178,21 @@ def sample_posterior(
     plan = _plan(entries, keep, draws, chains, most)
     warn_of_scales(stack)
     warn_of_entries(entries)
-    standing = [start_chain(sampler, np.random.Generator(np.random.PCG64(s))) for s in seeds]
-    size = entries.size if plan.every else 0
-    run = Run(
+    states = [start_chain(sampler, np.random.Generator(np.random.PCG64(own))) for own in seeds]
+    none = np.zeros(entries.size if plan.every else 0)
+    run = PosteriorRun(
         stack=stack,
         sampler=sampler,
         entries=entries,
         plan=plan,
         most=most,
-        starts=np.stack([state.factor for state in standing]),
-        chains=[Chain(state, Moments.none(size)) for state in standing],
+        starts=np.stack([state.factor for state in states]),
+        chains=[Chain(state, Moments(0, none, none)) for state in states],
     )
     return _finished(run, tune=tune, draws=draws, workers=workers, progress=progress)
 
 
+@checked(draws=whole(least=1), workers=whole(least=1))
 def continue_posterior(
     tree: xr.DataTree, *, draws: int, workers: int = 1, progress: bool = False
 ) -> xr.DataTree:
@@ -219,11 +224,9 @@ def continue_posterior(
     >>> longer["posterior"].identical(sample_posterior(stack, draws=2500, **options)["posterior"])
     True
     """
-    draws = whole_number(draws, "draws", least=1)
-    workers = whole_number(workers, "workers", least=1)
-    run = run_of(tree)
+    run = PosteriorRun.from_datatree(tree)
     if run.plan.every:
-        run.thin(run.chains[0].state.drawn + draws)
+        run.thin(run.drawn + draws)
     return _finished(run, tune=0, draws=draws, workers=workers, progress=progress)
 
 
@@ -255,7 +258,7 @@ def save_posterior(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
     path = a_path(path)
     if path.suffix.lower() != ".nc":
         raise MKMCError(f"{path}: posteriors are netCDF files, whose suffix is .nc. Add it.")
-    run_of(tree)
+    PosteriorRun.from_datatree(tree)
     with replace_file(path) as draft:
         try:
             # NaN is a value here, not a mark in the file, and encodings lose digits.
@@ -293,7 +296,7 @@ def load_posterior(path: str | os.PathLike[str]) -> xr.DataTree:
     """
     tree = open_tree(path)
     try:
-        return tree_of(run_of(tree), interrupted=bool(tree.attrs["interrupted"]))
+        return PosteriorRun.from_datatree(tree).to_datatree()
     except MKMCError as error:
         raise type(error)(f"{path}: {error}") from error
 
@@ -305,32 +308,33 @@ def _encoding(values: xr.Variable) -> dict[str, Any]:
     return {"_FillValue": None}  # text, and single numbers, have no checksums in HDF5
 
 
-def _spawned(seed: Any, chains: int) -> list[np.random.SeedSequence]:
+def _spawned(seed: int | np.random.Generator, chains: int) -> list[np.random.SeedSequence]:
     """Return a seed for each chain."""
     try:
-        sequence: Any = generator(seed).bit_generator.seed_seq
+        sequence: Any = np.random.default_rng(seed).bit_generator.seed_seq
         return list(sequence.spawn(chains))
     except (AttributeError, TypeError) as error:
         raise KernelError(
-            "seed: its generator has no SeedSequence to spawn from. Pass a whole number."
+            "seed: this generator has no SeedSequence to spawn from. Pass a whole number."
         ) from error
 
 
 def _plan(entries: Entries, keep: Any, draws: int, chains: int, most: int) -> Plan:
-    everything = np.arange(entries.size_model), np.arange(entries.size_hidden)
     if isinstance(keep, str) and keep in ("auto", "all"):
         if keep == "all" or 8 * draws * chains * entries.size <= ALL_BYTES:
-            return Plan(*everything, every=0)
+            return Plan(np.arange(entries.size_model), np.arange(entries.size_hidden), every=0)
         places = entries.spread(SPREAD)
     else:
         places = entries.find(keep)
     return Plan(*places, every=-(-draws // (most // chains)))
 
 
-def _finished(run: Run, *, tune: int, draws: int, workers: int, progress: bool) -> xr.DataTree:
-    """Run the chains, and return the tree of what there is; warn of what it lacks."""
-    before = run.chains[0].state.drawn
-    interrupted = run_chains(
+def _finished(
+    run: PosteriorRun, *, tune: int, draws: int, workers: int, progress: bool
+) -> xr.DataTree:
+    """Run the chains, and return the tree of what was drawn; warn of what it lacks."""
+    before = run.drawn
+    run.chains, run.interrupted = run_chains(
         run.sampler,
         run.chains,
         run.plan,
@@ -339,15 +343,14 @@ def _finished(run: Run, *, tune: int, draws: int, workers: int, progress: bool) 
         workers=workers,
         progress=progress,
     )
-    drawn = run.chains[0].state.drawn
-    if drawn < 4:
+    if run.drawn < 4:
         raise KeyboardInterrupt
-    with interrupts_held() as struck:  # a second Ctrl-C must not throw away what the first kept
-        tree = tree_of(run, interrupted=interrupted)
-    if interrupted:
+    with interrupts_held() as struck:  # a second Ctrl-C must not discard what the first kept
+        tree = run.to_datatree()
+    if run.interrupted:
         warn(
-            f"interrupted: {drawn - before} of {draws} draws of each chain were drawn. Go on with "
-            "continue_posterior(tree, draws=...).",
+            f"interrupted: {run.drawn - before} of {draws} draws of each chain were drawn. "
+            "Continue with continue_posterior(tree, draws=...).",
             ConvergenceWarning,
         )
     try:
@@ -355,5 +358,5 @@ def _finished(run: Run, *, tune: int, draws: int, workers: int, progress: bool) 
             raise KeyboardInterrupt
         warn_of_chains(tree)
     except KeyboardInterrupt:
-        warn("interrupted: whether the chains have mixed was not looked at.", ConvergenceWarning)
+        warn("interrupted: whether the chains have mixed was not checked.", ConvergenceWarning)
     return tree

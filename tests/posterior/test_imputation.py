@@ -90,7 +90,7 @@ def test_plug_in_draws_have_the_closed_form_of_one_hidden_object():
     )
     result = fit(stack, strength=1.0)
     m, nu = result.model.matrix, 12
-    with pytest.warns(MKMCWarning, match="scatter too little"):
+    with pytest.warns(MKMCWarning, match="vary too little"):
         completed = sample_completed(result, draws=5_000, degrees_of_freedom=nu, seed=0)
     assert (completed["drawn_from"] == "estimate").all()
     cross = completed.sel(kernel="Q1", object=1, object_bis=0).values

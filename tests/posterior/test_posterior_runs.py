@@ -25,8 +25,8 @@ from mkmc_prob import (
     posterior_models,
     stack_kernels,
 )
+from mkmc_prob.posterior import run as posterior_run
 from mkmc_prob.posterior import sampling
-from mkmc_prob.posterior import tree as posterior_tree
 from mkmc_prob.posterior.sampling import (
     continue_posterior,
     load_posterior,
@@ -384,13 +384,13 @@ def test_a_flipped_bit_is_noticed(whole, tmp_path):
 def test_a_late_interrupt_throws_nothing_away(monkeypatch, where):
     """One while the result is put together, and one during the diagnostics."""
     if where == "tree":
-        original = posterior_tree.visible_objects
+        original = posterior_run.visible_objects
 
         def strike(stack):
             signal.raise_signal(signal.SIGINT)
             return original(stack)
 
-        monkeypatch.setattr(posterior_tree, "visible_objects", strike)
+        monkeypatch.setattr(posterior_run, "visible_objects", strike)
     else:
 
         def interrupt(tree):
