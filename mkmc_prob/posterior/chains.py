@@ -21,8 +21,6 @@ from .gibbs import GibbsSampler
 BLOCK_OPERATIONS = 1e10
 LONGEST_BLOCK = 50
 
-Vector = NDArray[np.float64]
-
 
 class State(NamedTuple):
     """The state of a chain: the model's Cholesky factor, the bit generator's, the draws so far."""
@@ -44,11 +42,11 @@ class Plan(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Number, means and sums of squared deviations of draws."""
+    """Number, means and sums of squared deviations of draws, of one chain or (chains, entries)."""
 
     number: int
-    mean: Vector
-    squares: Vector
+    mean: NDArray[np.float64]
+    squares: NDArray[np.float64]
 
     def merged(self, other: "Moments") -> "Moments":
         """Return the moments of both (Chan, Golub and LeVeque 1983, *Am. Stat.* 37, 242)."""
@@ -65,32 +63,41 @@ class Moments(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """What is kept of consecutive draws of a chain, the draws along the first axis."""
+    """What is kept of consecutive draws, of one chain or of all (along a first axis)."""
 
-    lp: Vector
-    model: Matrix
-    hidden: Matrix
+    lp: NDArray[np.float64]
+    model: NDArray[np.float64]
+    hidden: NDArray[np.float64]
     #: All entries of every `Plan.every`-th draw.
-    thinned: Matrix
+    thinned: NDArray[np.float64]
 
 
-class Chain(NamedTuple):
-    """A chain: its state, the moments of its draws, and what is kept of them, in blocks."""
+class Chains(NamedTuple):
+    """Chains of equal length: their states and moments, and what is kept of them, in blocks."""
 
-    state: State
+    states: list[State]
     moments: Moments
-    blocks: tuple[Draws, ...] = ()
+    blocks: list[Draws]
 
-    def after(self, state: State, moments: Moments, block: Draws) -> "Chain":
-        """Return the chain with the draws that led to `state`."""
-        return Chain(state, self.moments.merged(moments), (*self.blocks, block))
+    @property
+    def drawn(self) -> int:
+        """The number of draws of each chain."""
+        return self.states[0].drawn
 
     @property
     def draws(self) -> Draws:
-        """All draws that are kept."""
+        """All draws that are kept, shape (chains, draws, ...)."""
         if len(self.blocks) == 1:
             return self.blocks[0]
-        return Draws(*(np.concatenate(part) for part in zip(*self.blocks, strict=True)))
+        return Draws(*(np.concatenate(part, axis=1) for part in zip(*self.blocks, strict=True)))
+
+    def after(self, found: list[tuple[State, Moments, Draws]]) -> "Chains":
+        """Return the chains after a further block of each."""
+        states, moments, blocks = zip(*found, strict=True)
+        (number, *_), means, squares = zip(*moments, strict=True)
+        own = Moments(number, np.stack(means), np.stack(squares))
+        block = Draws(*(np.stack(part) for part in zip(*blocks, strict=True)))
+        return Chains(list(states), self.moments.merged(own), [*self.blocks, block])
 
 
 def start_chain(sampler: GibbsSampler, rng: np.random.Generator) -> State:
@@ -150,34 +157,31 @@ def block_length(sampler: GibbsSampler) -> int:
 
 def run_chains(
     sampler: GibbsSampler,
-    chains: list[Chain],
+    chains: Chains,
     plan: Plan,
-    *,
     tune: int,
     draws: int,
+    *,
     workers: int,
     progress: bool,
-) -> tuple[list[Chain], bool]:
+) -> tuple[Chains, bool]:
     """Return the chains after `tune` and `draws` further steps, and whether Ctrl-C ended the run.
 
-    Chains run in rounds of one block each. A round that is interrupted counts for no chain: all
-    have the same length.
+    Chains run in rounds of one block each. A round that is interrupted counts for no chain.
     """
     length = block_length(sampler)
     rounds = [(min(length, tune - i), 0) for i in range(0, tune, length)]
     rounds += [(0, min(length, draws - i)) for i in range(0, draws, length)]
-    total = (tune + draws) * len(chains)
+    total = (tune + draws) * len(chains.states)
     try:
         with tqdm(total=total, disable=not progress, desc="posterior", unit=" draws") as bar:
             for skip, count in rounds:
-                tasks = [(sampler, chain.state, plan, skip, count) for chain in chains]
-                longer = []
-                for chain, found in zip(
-                    chains, in_processes(run_block, tasks, workers=workers), strict=True
-                ):
-                    longer.append(chain.after(*found))
+                tasks = [(sampler, state, plan, skip, count) for state in chains.states]
+                found = []
+                for one in in_processes(run_block, tasks, workers=workers):
+                    found.append(one)
                     bar.update(skip + count)
-                chains = longer
+                chains = chains.after(found)
     except KeyboardInterrupt:  # complete rounds are kept
         return chains, True
     return chains, False

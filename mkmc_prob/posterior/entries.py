@@ -132,18 +132,15 @@ class Entries:
         objects, names = self.em.objects, np.array(self.em.names)
         rows, columns = (objects[part[model]] for part in self.model_pairs())
         k, i, j = (part[hidden] for part in self.hidden_pairs())
-        parts = {
-            "model": {"object": rows, "object_bis": columns},
-            "hidden": {"kernel": names[k], "object": objects[i], "object_bis": objects[j]},
-        }
-        return xr.Dataset(
-            {
-                f"{group}_{part}": (f"{group}_entry", labels)
-                for group, named in parts.items()
-                for part, labels in named.items()
-            },
-            coords={f"{group}_entry": _texts(*named.values()) for group, named in parts.items()},
-        )
+        labels = xr.Dataset()
+        for group, parts in (
+            ("model", {"object": rows, "object_bis": columns}),
+            ("hidden", {"kernel": names[k], "object": objects[i], "object_bis": objects[j]}),
+        ):
+            dim = f"{group}_entry"
+            labels[dim] = _texts(*parts.values())
+            labels = labels.assign({f"{group}_{part}": (dim, own) for part, own in parts.items()})
+        return labels
 
     @cached_property
     def prior_only(self) -> NDArray[np.bool_]:

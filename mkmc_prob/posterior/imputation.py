@@ -103,16 +103,12 @@ def sample_completed(
         drawn_from = FROM_POSTERIOR
     if observed is not None:
         stack = _checked_against(observed, stack)
+    coords: dict[Any, Any] = {dim: stack[dim].values for dim in stack.dims}
+    coords["drawn_from"] = "imputation", np.full(draws, drawn_from)
     return xr.DataArray(
         entries.kernel_matrices(hidden, stack.values),
         dims=("imputation", *stack.dims),
-        coords={
-            "imputation": np.arange(draws),
-            "drawn_from": ("imputation", np.full(draws, drawn_from)),
-            "kernel": stack["kernel"].values,
-            "object": stack["object"].values,
-            "object_bis": stack["object"].values,
-        },
+        coords={"imputation": np.arange(draws)} | coords,
         name="completed",
         attrs={"long_name": "completed kernel matrices, drawn"},
     )

@@ -15,18 +15,6 @@ from .imputation import FROM_POSTERIOR
 
 #: Below this the squares of deviations lose digits, or vanish.
 SMALLEST = float(np.finfo(float).tiny)
-#: The names of the results, which no dimension of an answer can have.
-NAMES = (
-    "estimate",
-    "standard_error",
-    "lower",
-    "upper",
-    "within",
-    "between",
-    "degrees_of_freedom",
-    "missing_share",
-    "missing_information",
-)
 
 
 def _positive_or_infinite(value: Any, what: str) -> Any:
@@ -129,20 +117,23 @@ def pool_estimates(
     half = stdtrit(nu, 0.5 + confidence / 2.0) * np.sqrt(total)
     # r / (r + 1) is lambda and 1 / (r + 1) is 1 - lambda, which avoids a division by W.
     information = missing + (1.0 - missing) * 2.0 / (nu + 3.0)
-    values = (
-        mean,
-        np.sqrt(total),
-        mean - half,
-        mean + half,
-        within,
-        between,
-        nu,
-        missing,
-        np.where(total > 0.0, information, 0.0),
-    )
-    pooled = xr.Dataset(
-        {name: first.copy(data=value) for name, value in zip(NAMES, values, strict=True)}
-    )
+    values = {
+        "estimate": mean,
+        "standard_error": np.sqrt(total),
+        "lower": mean - half,
+        "upper": mean + half,
+        "within": within,
+        "between": between,
+        "degrees_of_freedom": nu,
+        "missing_share": missing,
+        "missing_information": np.where(total > 0.0, information, 0.0),
+    }
+    if taken := [dim for dim in first.dims if dim in values]:
+        raise MKMCError(
+            f"function: the answer has a dim {taken[0]!r}, which is the name of a result. Rename "
+            "it."
+        )
+    pooled = xr.Dataset({name: first.copy(data=value) for name, value in values.items()})
     pooled.attrs = {"imputations": m, "confidence": confidence}
     return pooled
 
@@ -222,11 +213,6 @@ def _labeled(values: Any, answer: Any, place: int) -> xr.DataArray:
         raise MKMCError(
             f"function: {answer!r} found for imputation {place}; numbers are needed, an estimate "
             "or (estimate, variance)."
-        )
-    if taken := [dim for dim in array.dims if dim in NAMES]:
-        raise MKMCError(
-            f"function: the answer has a dim {taken[0]!r}, which is the name of a result. Rename "
-            "it."
         )
     plain: xr.DataArray = array.reset_coords(drop=True).astype(np.float64)
     return plain

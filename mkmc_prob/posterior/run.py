@@ -1,6 +1,7 @@
 """`PosteriorRun`: chains, what they sample and what was drawn, as an `xarray.DataTree` and back."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -17,14 +18,13 @@ from ..stacks.labels import with_labels
 from ..stacks.matrix import labelled
 from ..stacks.stack import check_stack, visible_objects
 from ..utils.version import __version__
-from .chains import Chain, Draws, Moments, Plan, State
+from .chains import Chains, Draws, Moments, Plan, State
 from .entries import Entries, Places
 from .gibbs import GibbsSampler
 
 #: The version of the layout of the trees.
 LAYOUT = 1
 QUANTILES = (0.05, 0.5, 0.95)
-GROUPS = ("model", "hidden")
 
 
 @dataclass
@@ -38,13 +38,8 @@ class PosteriorRun:
     #: The most draws of all entries that are kept over all chains, unless all draws are.
     most: int
     starts: Matrix
-    chains: list[Chain]
+    chains: Chains
     interrupted: bool = False
-
-    @property
-    def drawn(self) -> int:
-        """How many draws each chain has."""
-        return self.chains[0].state.drawn
 
     def find(self, entry: Any, what: str) -> tuple[str, int]:
         """Return the group of an entry, ``"model"`` or ``"hidden"``, and its place there."""
@@ -56,33 +51,31 @@ class PosteriorRun:
         kept: Places = getattr(self.plan, group)
         at = int(np.searchsorted(kept, place))
         if at < len(kept) and kept[at] == place:
-            return np.stack([getattr(chain.draws, group)[:, at] for chain in self.chains])
+            draws: NDArray[np.float64] = getattr(self.chains.draws, group)[:, :, at]
+            return draws
         place += self.entries.size_model if group == "hidden" else 0
-        return np.stack([chain.draws.thinned[:, place] for chain in self.chains])
+        return self.chains.draws.thinned[:, :, place]
 
-    def thin(self, draws: int) -> None:
-        """Thin the draws of all entries further, for chains of `draws` draws in all."""
+    def thin(self, length: int) -> None:
+        """Thin the draws of all entries further, for chains of `length` draws in all."""
         times = 1
-        while -(-draws // (self.plan.every * times)) > self.most // len(self.chains):
+        while -(-length // (self.plan.every * times)) > self.most // len(self.starts):
             times *= 2
         self.plan = self.plan._replace(every=self.plan.every * times)
-        kept = [chain.draws for chain in self.chains]
-        self.chains = [
-            chain._replace(blocks=(own._replace(thinned=own.thinned[::times]),))
-            for chain, own in zip(self.chains, kept, strict=True)
-        ]
+        draws = self.chains.draws
+        thinned = draws._replace(thinned=draws.thinned[:, ::times])
+        self.chains = self.chains._replace(blocks=[thinned])
 
     def to_datatree(self) -> xr.DataTree:
         """Return the whole run, as `sample_posterior` describes it."""
-        em, plan, chains = self.sampler.em, self.plan, self.chains
-        draws = [chain.draws for chain in chains]
+        em, plan, draws = self.sampler.em, self.plan, self.chains.draws
         objects = self.stack["object"].values
-        chain, draw = {"chain": np.arange(len(chains))}, {"draw": np.arange(self.drawn)}
+        chain = {"chain": np.arange(len(self.starts))}
+        sampled = chain | {"draw": np.arange(self.chains.drawn)}
         pairs: dict[str, Any] = {"object": objects, "object_bis": objects}
         labels = self.entries.labels(plan.model, plan.hidden)
-        kept = {name: np.stack([getattr(own, name) for own in draws]) for name in GROUPS}
-        posterior = xr.Dataset(coords=chain | draw)
-        for name, values in kept.items():
+        posterior = xr.Dataset(coords=sampled)
+        for name, values in (("model", draws.model), ("hidden", draws.hidden)):
             if values.size:  # ArviZ takes no variable without entries
                 posterior[name] = (("chain", "draw", f"{name}_entry"), values)
                 # The label alone: further coordinates of one variable stop ArviZ's summary.
@@ -95,42 +88,40 @@ class PosteriorRun:
         )
         if em.prior.scale is not None:
             constants["scale"] = labelled(em.prior.scale_matrix(objects), objects, "scale")
+        matrix, lp = ("chain", "row", "column"), (("chain", "draw"), draws.lp)
+        states = self.chains.states
         state = {
-            "drawn": ("chain", [chain.state.drawn for chain in chains]),
-            "factor": (("chain", "row", "column"), np.stack([c.state.factor for c in chains])),
-            "random": ("chain", [json.dumps(chain.state.random) for chain in chains]),
+            "drawn": ("chain", np.array([own.drawn for own in states])),
+            "factor": (matrix, np.stack([own.factor for own in states])),
+            "random": ("chain", np.array([json.dumps(own.random) for own in states])),
         }
         models = self.starts @ self.starts.swapaxes(1, 2)
-        start = {
-            "model": (("chain", "object", "object_bis"), models),
-            "factor": (("chain", "row", "column"), self.starts),
-        }
-        lp = np.stack([own.lp for own in draws])
+        start = {"model": (("chain", *pairs), models), "factor": (matrix, self.starts)}
         groups = {
             "posterior": posterior,
-            "sample_stats": xr.Dataset({"lp": (("chain", "draw"), lp)}, coords=chain | draw),
+            "sample_stats": xr.Dataset({"lp": lp}, coords=sampled),
             "observed_data": xr.Dataset({"kernels": self.stack}),
             "constant_data": constants,
             "start": xr.Dataset(start, coords=chain | pairs),
         }
         if plan.every:
-            values = np.stack([own.thinned for own in draws])
-            moments = reduce(Moments.merged, (chain.moments for chain in chains))
+            values, moments = draws.thinned, self.chains.moments
+            state["mean"] = ("chain", "place"), moments.mean
+            state["squares"] = ("chain", "place"), moments.squares
+            each = zip(moments.mean, moments.squares, strict=True)
+            moments = reduce(Moments.merged, (Moments(moments.number, *own) for own in each))
             mean, sd = moments.mean, np.sqrt(moments.squares / (moments.number - 1))
-            for name in ("mean", "squares"):
-                own = np.stack([getattr(chain.moments, name) for chain in chains])
-                state[name] = (("chain", "place"), own)
             # Without labels, which would take as much memory as the draws: in the order of Entries.
-            cut = self.entries.size_model
+            model, hidden = np.split(values, [self.entries.size_model], axis=2)
             groups["thinned_posterior"] = xr.Dataset(
                 {
-                    "model": (("chain", "draw", "place"), values[..., :cut]),
-                    "hidden": (("chain", "draw", "hidden_place"), values[..., cut:]),
+                    "model": (("chain", "draw", "place"), model),
+                    "hidden": (("chain", "draw", "hidden_place"), hidden),
                 },
-                coords=chain | {"draw": draw["draw"][:: plan.every]},
+                coords=chain | {"draw": sampled["draw"][:: plan.every]},
             )
         else:
-            values = np.concatenate(list(kept.values()), axis=2)
+            values = np.concatenate([draws.model, draws.hidden], axis=2)
             mean, sd = values.mean(axis=(0, 1)), values.std(axis=(0, 1), ddof=1)
         quantiles = np.quantile(values, QUANTILES, axis=(0, 1))
         groups["posterior_summary"] = self._summary(np.stack([mean, sd, *quantiles])).assign_coords(
@@ -218,60 +209,45 @@ class PosteriorRun:
             raise ValueError("every, quantile_draws")
 
         def numbers(path: str, *shape: int) -> NDArray[np.float64]:
-            return _numbers(tree, path, (count, *shape))
+            if not shape[-1]:  # there is no variable of no entries
+                return np.empty((count, *shape))
+            values: NDArray[Any] = tree[path].to_numpy()
+            if values.shape != (count, *shape):
+                raise ValueError(f"{path} has shape {values.shape}, not {(count, *shape)}")
+            if values.dtype.kind != "f" or not np.isfinite(values).all():
+                raise ValueError(f"{path} does not hold finite numbers only")
+            return np.asarray(values, dtype=np.float64)
 
         lp = numbers("sample_stats/lp", drawn)
         model = numbers("posterior/model", drawn, len(plan.model))
         hidden = numbers("posterior/hidden", drawn, len(plan.hidden))
         factors, starts = numbers("state/factor", size, size), numbers("start/factor", size, size)
-        thinned, means, squares = (
-            np.empty((count, 0, 0)),
-            np.empty((count, 0)),
-            np.empty((count, 0)),
-        )
-        if every:
-            parts = {"model": entries.size_model, "hidden": entries.size_hidden}
-            thinned = np.concatenate(
-                [
-                    numbers(f"thinned_posterior/{k}", -(-drawn // every), n)
-                    for k, n in parts.items()
-                ],
-                axis=2,
-            )
-            means, squares = (numbers(f"state/{k}", entries.size) for k in ("mean", "squares"))
-        chains = []
-        for c, text in enumerate(state["random"].values):
+        sizes = (entries.size_model, entries.size_hidden) if every else (0, 0)
+        number = -(-drawn // max(every, 1))
+        thinned = [
+            numbers(f"thinned_posterior/{name}", number, own)
+            for name, own in zip(("model", "hidden"), sizes, strict=True)
+        ]
+        means, squares = (numbers(f"state/{name}", sum(sizes)) for name in ("mean", "squares"))
+        moments = Moments(drawn if every else 0, means, squares)
+        states = []
+        for factor, text in zip(factors, state["random"].values.tolist(), strict=True):
             np.random.PCG64().state = json.loads(text)  # raises if it is no state
-            chains.append(
-                Chain(
-                    State(factors[c], json.loads(text), drawn),
-                    Moments(drawn if every else 0, means[c], squares[c]),
-                    (Draws(lp[c], model[c], hidden[c], thinned[c]),),
-                )
-            )
+            states.append(State(factor, json.loads(text), drawn))
+        chains = Chains(
+            states, moments, [Draws(lp, model, hidden, np.concatenate(thinned, axis=2))]
+        )
         sampler = GibbsSampler(em)
         return cls(stack, sampler, entries, plan, most, starts, chains, bool(interrupted))
 
 
-def _numbers(tree: xr.DataTree, path: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return the values of a variable; raise unless it has this shape and finite numbers only."""
-    if not shape[-1]:  # there is no variable of no entries
-        return np.empty(shape)
-    values: NDArray[Any] = tree[path].to_numpy()
-    if values.shape != shape:
-        raise ValueError(f"{path} has shape {values.shape} instead of {shape}")
-    if values.dtype.kind != "f" or not np.isfinite(values).all():
-        raise ValueError(f"{path} does not hold finite numbers only")
-    return np.asarray(values, dtype=np.float64)
-
-
 def _places(entries: Entries, constants: xr.Dataset) -> tuple[Places, Places]:
     """Return which entries are kept in full."""
-    sizes = constants.sizes["model_entry"], constants.sizes["hidden_entry"]
-    if sizes == (entries.size_model, entries.size_hidden):
-        return np.arange(entries.size_model), np.arange(entries.size_hidden)
-    named: list[tuple[Any, ...]] = []
-    for group, parts in (("model", 2), ("hidden", 3)):
-        columns = [f"{group}_{part}" for part in ("kernel", "object", "object_bis")[3 - parts :]]
-        named += zip(*(constants[column].values.tolist() for column in columns), strict=True)
-    return entries.find(named)
+    if constants.sizes["model_entry"] + constants.sizes["hidden_entry"] == entries.size:
+        return entries.spread(entries.size)
+
+    def named(*columns: str) -> Iterable[Any]:
+        return zip(*(constants[column].values.tolist() for column in columns), strict=True)
+
+    model = named("model_object", "model_object_bis")
+    return entries.find([*model, *named("hidden_kernel", "hidden_object", "hidden_object_bis")])

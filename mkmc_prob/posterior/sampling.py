@@ -22,7 +22,7 @@ from ..utils.arguments import seed as a_seed
 from ..utils.files import a_path, replace_file
 from ..utils.netcdf import open_tree
 from ..utils.processes import interrupts_held
-from .chains import Chain, Moments, Plan, run_chains, start_chain
+from .chains import Chains, Moments, Plan, run_chains, start_chain
 from .entries import Entries
 from .gibbs import GibbsSampler
 from .mixing import warn_of_chains, warn_of_entries
@@ -179,16 +179,10 @@ def sample_posterior(
     warn_of_scales(stack)
     warn_of_entries(entries)
     states = [start_chain(sampler, np.random.Generator(np.random.PCG64(own))) for own in seeds]
-    none = np.zeros(entries.size if plan.every else 0)
-    run = PosteriorRun(
-        stack=stack,
-        sampler=sampler,
-        entries=entries,
-        plan=plan,
-        most=most,
-        starts=np.stack([state.factor for state in states]),
-        chains=[Chain(state, Moments(0, none, none)) for state in states],
-    )
+    none = np.zeros((chains, entries.size if plan.every else 0))
+    standing = Chains(states, Moments(0, none, none), [])
+    starts = np.stack([state.factor for state in states])
+    run = PosteriorRun(stack, sampler, entries, plan, most, starts, standing)
     return _finished(run, tune=tune, draws=draws, workers=workers, progress=progress)
 
 
@@ -226,7 +220,7 @@ def continue_posterior(
     """
     run = PosteriorRun.from_datatree(tree)
     if run.plan.every:
-        run.thin(run.drawn + draws)
+        run.thin(run.chains.drawn + draws)
     return _finished(run, tune=0, draws=draws, workers=workers, progress=progress)
 
 
@@ -322,7 +316,7 @@ def _spawned(seed: int | np.random.Generator, chains: int) -> list[np.random.See
 def _plan(entries: Entries, keep: Any, draws: int, chains: int, most: int) -> Plan:
     if isinstance(keep, str) and keep in ("auto", "all"):
         if keep == "all" or 8 * draws * chains * entries.size <= ALL_BYTES:
-            return Plan(np.arange(entries.size_model), np.arange(entries.size_hidden), every=0)
+            return Plan(*entries.spread(entries.size), every=0)
         places = entries.spread(SPREAD)
     else:
         places = entries.find(keep)
@@ -333,23 +327,17 @@ def _finished(
     run: PosteriorRun, *, tune: int, draws: int, workers: int, progress: bool
 ) -> xr.DataTree:
     """Run the chains, and return the tree of what was drawn; warn of what it lacks."""
-    before = run.drawn
+    before = run.chains.drawn
     run.chains, run.interrupted = run_chains(
-        run.sampler,
-        run.chains,
-        run.plan,
-        tune=tune,
-        draws=draws,
-        workers=workers,
-        progress=progress,
+        run.sampler, run.chains, run.plan, tune, draws, workers=workers, progress=progress
     )
-    if run.drawn < 4:
+    if run.chains.drawn < 4:
         raise KeyboardInterrupt
     with interrupts_held() as struck:  # a second Ctrl-C must not discard what the first kept
         tree = run.to_datatree()
     if run.interrupted:
         warn(
-            f"interrupted: {run.drawn - before} of {draws} draws of each chain were drawn. "
+            f"interrupted: {run.chains.drawn - before} of {draws} draws of each chain were drawn. "
             "Continue with continue_posterior(tree, draws=...).",
             ConvergenceWarning,
         )

@@ -84,14 +84,14 @@ def posterior_entry(tree: xr.DataTree, entry: tuple[Any, ...]) -> xr.DataArray:
     values = run.draws(group, place)
     places = {"model": np.empty(0, int), "hidden": np.empty(0, int)} | {group: np.array([place])}
     label = run.entries.labels(**places)[f"{group}_entry"].item()
-    thinned = values.shape[1] < run.drawn
+    thinned = values.shape[1] < run.chains.drawn
     draws = tree["thinned_posterior" if thinned else "posterior"]["draw"]
     found = xr.DataArray(
         values, {"chain": tree["posterior"]["chain"], "draw": draws}, ("chain", "draw"), label
     )
     if thinned:
         found.attrs["thinned"] = (
-            f"{found.size} of {len(run.chains) * run.drawn} draws, evenly spaced, from "
+            f"{found.size} of {len(run.starts) * run.chains.drawn} draws, evenly spaced, from "
             "thinned_posterior; keep=[entry] of sample_posterior keeps all"
         )
     return found
