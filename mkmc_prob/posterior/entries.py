@@ -50,14 +50,13 @@ class Entries:
 
     def hidden_pairs(self) -> tuple[Places, Places, Places]:
         """Return the kernel, the hidden object and the other object of each hidden entry."""
-        parts = []
-        for k, source in enumerate(self.em.sources):
-            v, h = source.v, source.h
-            i, j = np.tril_indices(len(h))
-            rows = np.concatenate([np.repeat(h, len(v)), h[i]])
-            columns = np.concatenate([np.tile(v, len(h)), h[j]])
-            parts.append((np.full(len(rows), k), rows, columns))
-        kernels, rows, columns = (np.concatenate(part) for part in zip(*parts, strict=True))
+        pairs = []
+        for source in self.em.sources:
+            hidden = ~source.visible
+            cross = np.argwhere(np.outer(hidden, source.visible))
+            pairs.append(np.concatenate([cross, np.argwhere(np.tril(np.outer(hidden, hidden)))]))
+        kernels = np.repeat(np.arange(len(pairs)), [len(own) for own in pairs])
+        rows, columns = np.concatenate(pairs).T
         return kernels, rows, columns
 
     def model_matrix(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -93,9 +92,7 @@ class Entries:
             If there is no such kernel or object.
         """
         if isinstance(named, str) or not isinstance(named, Iterable):
-            raise KernelError(
-                f'{what}: {named!r} found; "auto", "all" or a list is needed: {FORM}.'
-            )
+            raise KernelError(f"{what}: {named!r} found; a list of entries is needed: {FORM}.")
         objects = {label: i for i, label in enumerate(self.em.objects.tolist())}
         kernels = {name: k for k, name in enumerate(self.em.names)}
         model = self.model_matrix(np.arange(self.size_model))

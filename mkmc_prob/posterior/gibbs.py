@@ -130,7 +130,6 @@ class GibbsSampler:
         # Half of what is visible: the hidden rows and the transpose make it whole.
         self._half_shown = np.zeros((size, size))
         self.size, self._parts = 0, []
-        ranks = []
         for source, eps in zip(em.sources, stack["rounding"].values.tolist(), strict=True):
             with threadpool_limits(1):  # the same factor whatever the number of threads outside
                 part = _augmented(source, eps, size, self.size)
@@ -139,8 +138,7 @@ class GibbsSampler:
             )
             self.size = part.triangle.stop
             self._parts.append(part)
-            ranks.append(part.root.shape[1])
-        self.ranks = np.array(ranks)
+        self.ranks = np.array([part.root.shape[1] for part in self._parts])
 
     def __repr__(self) -> str:
         return f"GibbsSampler({self.em!r}, {self.size} hidden entries)"

@@ -51,24 +51,20 @@ def warn_of_chains(tree: xr.DataTree) -> None:
         parts.append(own.assign_coords(entry=[f"{name} {label}" for label in own["entry"].values]))
     examined = xr.concat(parts, "entry")
     dims = ["chain", "draw"]
-    # The diagnostics of constants are NaN, which must not pass for mixed.
+    messages = []
     with np.errstate(divide="ignore", invalid="ignore"):
         sizes = [stats.ess(examined, sample_dims=dims, method=how) for how in ("bulk", "tail")]
         r_hat = stats.rhat(examined, sample_dims=dims) if examined.sizes["chain"] > 1 else None
-    messages = []
+    # Constants have NaN, which must not pass for mixed.
     if r_hat is not None:
-        ranked = r_hat.to_series().sort_values(na_position="last", kind="stable")
-        if not ranked.iloc[-1] <= LARGEST_R_HAT:
-            messages.append(
-                f"R-hat is up to {ranked.iloc[-1]:.3f} ({ranked.index[-1]}), "
-                f"above {LARGEST_R_HAT:g}"
-            )
-    ranked = pd.concat([size.to_series() for size in sizes])
-    ranked = ranked.sort_values(na_position="first", kind="stable")
-    if not ranked.iloc[0] >= SMALLEST_SIZE:
+        ((entry, worst),) = r_hat.to_series().sort_values(na_position="last")[-1:].items()
+        if not worst <= LARGEST_R_HAT:
+            messages.append(f"R-hat is up to {worst:.3f} ({entry}), above {LARGEST_R_HAT:g}")
+    ranked = pd.concat([size.to_series() for size in sizes]).sort_values(na_position="first")
+    ((entry, worst),) = ranked[:1].items()
+    if not worst >= SMALLEST_SIZE:
         messages.append(
-            f"the effective sample size is down to {ranked.iloc[0]:.0f} ({ranked.index[0]}), "
-            f"below {SMALLEST_SIZE}"
+            f"the effective sample size is down to {worst:.0f} ({entry}), below {SMALLEST_SIZE}"
         )
     if messages:
         warn(

@@ -17,7 +17,7 @@ from ..errors import ConvergenceWarning, KernelError, MKMCError, warn
 from ..model.prior import DEFAULT_STRENGTH, WishartPrior, one_prior
 from ..stacks.degrees import DegreesOfFreedom, degrees_per_kernel
 from ..stacks.stack import check_stack, warn_of_scales
-from ..utils.arguments import checked, whole
+from ..utils.arguments import checked, choice, whole
 from ..utils.arguments import seed as a_seed
 from ..utils.files import a_path, replace_file
 from ..utils.netcdf import open_tree
@@ -314,7 +314,8 @@ def _spawned(seed: int | np.random.Generator, chains: int) -> list[np.random.See
 
 
 def _plan(entries: Entries, keep: Any, draws: int, chains: int, most: int) -> Plan:
-    if isinstance(keep, str) and keep in ("auto", "all"):
+    if isinstance(keep, str):
+        choice("auto", "all")(keep, "keep")
         if keep == "all" or 8 * draws * chains * entries.size <= ALL_BYTES:
             return Plan(*entries.spread(entries.size), every=0)
         places = entries.spread(SPREAD)

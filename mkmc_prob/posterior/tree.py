@@ -35,13 +35,8 @@ def posterior_models(tree: xr.DataTree) -> xr.DataArray:
     objects = run.stack["object"].values
     return xr.DataArray(
         run.entries.model_matrix(group["model"].values),
-        dims=("chain", "draw", "object", "object_bis"),
-        coords={
-            "chain": group["chain"],
-            "draw": group["draw"],
-            "object": objects,
-            "object_bis": objects,
-        },
+        {"chain": group["chain"], "draw": group["draw"], "object": objects, "object_bis": objects},
+        ("chain", "draw", "object", "object_bis"),
         name="model",
     )
 
