@@ -69,6 +69,7 @@ class PosteriorRun:
     def to_datatree(self) -> xr.DataTree:
         """Return the whole run, as `sample_posterior` describes it."""
         em, plan, draws = self.sampler.em, self.plan, self.chains.draws
+        self.chains = self.chains._replace(blocks=[draws])  # which frees the separate blocks
         objects = self.stack["object"].values
         chain = {"chain": np.arange(len(self.starts))}
         sampled = chain | {"draw": np.arange(self.chains.drawn)}
@@ -172,9 +173,8 @@ class PosteriorRun:
         MKMCError
             If the tree is another one, or was changed: it does not hold all draws, for instance.
         """
-        layout: Any = None
-        if isinstance(tree, xr.DataTree):
-            layout = tree.attrs.get("mkmc_prob_posterior_layout")
+        attrs: dict[Any, Any] = tree.attrs if isinstance(tree, xr.DataTree) else {}
+        layout: Any = attrs.get("mkmc_prob_posterior_layout")
         if np.ndim(layout) or layout != LAYOUT:
             raise MKMCError(
                 f"not a posterior of this version of mkmc_prob (layout {LAYOUT}). Pass what "
@@ -191,11 +191,9 @@ class PosteriorRun:
 
     @classmethod
     def _from_datatree(cls, tree: xr.DataTree) -> "PosteriorRun":
-        observed, constants, state = (
-            with_labels(tree[name].to_dataset())
-            for name in ("observed_data", "constant_data", "state")
-        )
-        stack = check_stack(observed["kernels"])
+        constants = with_labels(tree["constant_data"].to_dataset())
+        state = tree["state"].to_dataset()
+        stack = check_stack(with_labels(tree["observed_data"].to_dataset())["kernels"])
         prior = WishartPrior(float(constants["strength"]), constants.get("scale"))
         em = EM.of(stack.copy(), prior, constants["degrees_of_freedom"])
         entries = Entries(em)

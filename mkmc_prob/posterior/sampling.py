@@ -1,8 +1,7 @@
-"""How sure is a completed entry? The posterior of the model matrix and of what kernels hide.
+"""The posterior of the model matrix and of the hidden entries: sampled, continued, saved, loaded.
 
-Enters: an incomplete stack, a prior and degrees of freedom. Leaves: draws of both, as an
-`xarray.DataTree` in ArviZ's schema, which can be saved and continued. The sampler is in `gibbs`,
-its chains in `chains`, the entries they are made of in `entries`, the tree in `posterior_tree`.
+`gibbs` has the sampler, `chains` its chains, `entries` the sampled entries, and `run` the run that
+becomes an `xarray.DataTree` in ArviZ's schema.
 """
 
 import os
@@ -28,11 +27,9 @@ from .gibbs import GibbsSampler
 from .mixing import warn_of_chains, warn_of_entries
 from .run import PosteriorRun
 
-#: All entries are kept where their draws take no more bytes than this.
+#: All entries are kept if their draws take no more bytes than this.
 ALL_BYTES = 2**27
-
-
-#: How many entries are kept in full where not all are and nobody names any.
+#: How many entries are kept in full if not all are and none is named.
 SPREAD = 200
 
 
@@ -62,40 +59,42 @@ def sample_posterior(
 
     Equation :eq:`eq-posterior` of the derivation.
 
-    By Gibbs sampling with data augmentation, the stochastic twin of EM (`GibbsSampler` has both
-    updates side by side). There is nothing to tune; `tune` draws only let a chain forget its start.
+    The draws come from Gibbs sampling with data augmentation, the stochastic counterpart of EM
+    (`GibbsSampler` compares the updates of both). It has no tuning parameters; the `tune` draws
+    only let a chain forget its start.
 
     Parameters
     ----------
     stack
-        The incomplete kernels, from `stack_kernels`. Not changed.
+        The incomplete kernels, from `stack_kernels`. It is not changed.
     degrees_of_freedom
-        nu_k, how many independent features make kernel k: nu_k Q(k) ~ Wishart(nu_k, M). A whole
-        number of at least the rank of the visible block, or any number above l - 1; one for all
-        kernels, one per kernel, or labelled by kernel. It decides how wide the posterior is, so
-        there is no default. Features that depend on each other count for fewer than they are.
+        nu_k, the number of independent features of kernel k: nu_k Q(k) ~ Wishart(nu_k, M). A whole
+        number that is at least the rank of the visible block, or any number above l - 1; one for
+        all kernels, one per kernel, or labeled by kernel. It determines the width of the posterior,
+        so there is no default. Dependent features count for fewer than their number.
     strength, prior
         As in `fit`: lambda, or the prior itself; one of them is needed. `select_strength` chooses
-        it, for the same degrees of freedom: it is relative to their sum. The proper reading of the
-        prior is meant, M^-1 ~ Wishart(lambda + l + 1, (lambda T)^-1).
+        lambda for the same degrees of freedom: it is relative to their sum. The prior is used in
+        its proper form, M^-1 ~ Wishart(lambda + l + 1, (lambda T)^-1).
     draws, tune
-        How many draws each chain keeps, at least 4, and how many it drops before.
+        How many draws each chain keeps, at least 4, and how many it discards first.
     chains
-        How many chains, each from a dispersed start of its own. R-hat needs two.
+        The number of chains, each from its own dispersed start. R-hat needs two.
     seed
         A whole number or a generator. The draws depend on it alone, not on `workers`: every chain
-        has random numbers of its own (`SeedSequence.spawn`) and runs on one BLAS thread.
+        has its own random numbers (`SeedSequence.spawn`) and runs on one BLAS thread.
     keep
         Which entries to keep every draw of: "all", or a list of ``(object, object)`` for the
-        model's and ``(kernel, object, object)`` for a kernel's. "auto" keeps all where they take
-        at most 128 MiB, and else 200, evenly spread: then name those that ArviZ or
-        `posterior_entry` is to be asked for. Visible entries are constants and not among them.
+        model's and ``(kernel, object, object)`` for a kernel's. "auto" keeps all if they take at
+        most 128 MiB, and otherwise 200, evenly spread; then name the entries that you will examine
+        with ArviZ or `posterior_entry`. Visible entries are constants and are not among them.
     quantile_draws
-        Where not all is kept: at most so many draws, over all chains and evenly spaced, are kept
-        of all entries. Quantiles are theirs: that at p is of probability p with a standard error of
-        sqrt(p (1 - p) / quantile_draws), were the draws independent: 1.5 % at 5 % with 200.
+        If not all entries are kept in full: the most draws of all entries that are kept, over all
+        chains and evenly spaced. Quantiles are computed from these draws. If they were
+        independent, the quantile at p would have probability p with a standard error of
+        sqrt(p (1 - p) / quantile_draws): 1.5 % at 5 % with 200.
     workers
-        How many processes run chains at a time (needs joblib).
+        How many processes run chains at a time (more than one needs joblib).
     progress
         Whether to show a progress bar.
 
@@ -104,45 +103,45 @@ def sample_posterior(
     xarray.DataTree
         In ArviZ's schema: ``posterior`` (``model`` over ``model_entry``, ``hidden`` over
         ``hidden_entry``), ``sample_stats`` (``lp``, the log-posterior of the precision without
-        its constant: the penalized log-likelihood of `fit`), ``observed_data``,
-        ``constant_data``; and of this package's own ``posterior_summary`` (mean, sd and quantiles
-        of every entry of the model and of the completed kernels, and what the data say of each),
-        ``start`` (the dispersed starts), ``state`` (for `continue_posterior`) and, where not all
-        is kept, ``thinned_posterior``.
+        its constant: the penalized log-likelihood of `fit`), ``observed_data`` and
+        ``constant_data``. In addition: ``posterior_summary`` (mean, sd and quantiles of every
+        entry of the model and of the completed kernels, and what the data say of each), ``start``
+        (the dispersed starts), ``state`` (for `continue_posterior`) and, if not all entries are
+        kept in full, ``thinned_posterior``.
 
     Raises
     ------
     KernelError, LabelError, IndefiniteKernelError
-        Where the stack or an argument cannot be used.
+        If the stack or an argument cannot be used.
     MKMCError
-        Where `workers` is more than 1 and joblib is not installed.
+        If `workers` is more than 1 and joblib is not installed, or a worker process dies.
     KeyboardInterrupt
-        Where Ctrl-C strikes before there are 4 draws. Later it ends the run with a warning, and
-        what was drawn is returned; another one then ends the diagnostics.
+        If Ctrl-C is pressed before there are 4 draws. Later it ends the run with a warning, and
+        the draws so far are returned; a second one ends the diagnostics.
 
     Warns
     -----
     ConvergenceWarning
-        R-hat above 1.01 or an effective sample size below 400 (Vehtari et al. 2021, *Bayesian
-        Analysis* 16, 667) of the log-posterior or of entries that are kept in full (500 of the
-        model's and 500 of the kernels', evenly spread, where there are more); interrupted.
+        If R-hat is above 1.01 or an effective sample size is below 400 (Vehtari et al. 2021,
+        *Bayesian Analysis* 16, 667), for the log-posterior or for entries that are kept in full (at
+        most 500 of the model's and 500 of the kernels', evenly spread); if the run was interrupted.
     IdentifiabilityWarning
-        Entries that the prior alone determines, or that have no variance: quantiles describe them.
+        If the prior alone determines entries, or entries have no variance: use their quantiles.
     MKMCWarning
-        Kernels whose scales differ by more than a factor of 10.
+        If the scales of the kernels differ by more than a factor of 10.
 
     Notes
     -----
     With C chains of D draws, E sampled entries (l (l + 1) / 2 of the model and n m + m (m + 1) / 2
-    of each kernel that shows n and hides m objects), F of them kept in full, R = `quantile_draws`
-    and K kernels, the result takes 8 bytes times
+    of each kernel with n visible and m hidden objects), F of them kept in full, R =
+    `quantile_draws` and K kernels, the result takes 8 bytes times
 
         C D (F + 1) + E (R + 2 C) + (6 K + 5 + 3 C) l^2,
 
-    its second term only where not all is kept; the labels of the F entries and flags of (K + 1) l^2
-    entries, a byte or two each, come to it. Beyond that the sampler has about (3 K + 10) l^2,
-    and a chain that runs another E (R / C + 6). The first term is held three times while the
-    result is put together.
+    its second term only if not all entries are kept in full. To this come the labels of the F
+    entries, and flags of (K + 1) l^2 entries, a byte or two each. The sampler itself takes about
+    (3 K + 10) l^2, and a running chain another E (R / C + 6). The first term is held three
+    times while the result is put together.
 
     Examples
     --------
@@ -163,7 +162,7 @@ def sample_posterior(
     """
     if strength is None and prior is None:
         raise KernelError(
-            "strength: none found. It is relative to the degrees of freedom: choose it by "
+            "strength: none found. It is relative to the degrees of freedom: choose it with "
             "select_strength(stack, degrees_of_freedom=...), or pass a prior."
         )
     prior = one_prior(DEFAULT_STRENGTH if strength is None else strength, prior)
@@ -171,7 +170,7 @@ def sample_posterior(
     seeds = _spawned(seed, chains)
     stack = check_stack(stack)
     objects = stack["object"].values
-    prior = prior.restricted(objects, objects)  # a scale without labels gets the stack's
+    prior = prior.restricted(objects, objects)  # labels a scale that has none
     nu = degrees_per_kernel(degrees_of_freedom, stack["kernel"].values.tolist())
     sampler = GibbsSampler(EM.of(stack.copy(), prior, nu))
     entries = Entries(sampler.em)
@@ -190,12 +189,12 @@ def sample_posterior(
 def continue_posterior(
     tree: xr.DataTree, *, draws: int, workers: int = 1, progress: bool = False
 ) -> xr.DataTree:
-    """Return the posterior with more draws, the ones that a longer run would have had.
+    """Return the posterior with more draws, those that a longer run would have had.
 
     Parameters
     ----------
     tree
-        What `sample_posterior` returned, or `load_posterior` read.
+        What `sample_posterior` or `load_posterior` returned.
     draws
         How many draws to add to each chain.
     workers, progress
@@ -204,7 +203,7 @@ def continue_posterior(
     Raises
     ------
     MKMCError
-        Where the tree is not such a one.
+        If `tree` is not a posterior.
 
     Examples
     --------
@@ -227,13 +226,13 @@ def continue_posterior(
 def save_posterior(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
     """Write what `sample_posterior` returned to a netCDF file (suffix .nc), without loss.
 
-    An existing file is replaced when the new one is complete. What was added to the tree is not
-    kept. Every number has a checksum: a damaged file is refused.
+    An existing file is replaced once the new one is complete. `load_posterior` drops what was added
+    to the tree. Every number has a checksum, so that a damaged file is refused.
 
     Raises
     ------
     MKMCError
-        Where the suffix is not ``.nc``, or the tree is not such a one.
+        If the suffix is not ``.nc``, or `tree` is not a posterior.
 
     Examples
     --------
@@ -255,30 +254,30 @@ def save_posterior(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
     PosteriorRun.from_datatree(tree)
     with replace_file(path) as draft:
         try:
-            # NaN is a value here, not a mark in the file, and encodings lose digits.
+            # NaN is a value here, not a fill value, and encodings lose digits.
             plain = {
                 group.path: {name: _encoding(values) for name, values in group.variables.items()}
                 for group in tree.subtree
             }
             tree.to_netcdf(draft, engine="h5netcdf", encoding=plain)
         except OSError:
-            raise  # the disk, not the tree
+            raise  # a fault of the disk, not of the tree
         except Exception as error:
             raise MKMCError(
                 f"{path}: netCDF cannot hold this posterior ({error}). Make the attributes and "
-                "further coordinates of the stack text or numbers, or drop them."
+                "further coordinates of the stack text or numbers, or remove them."
             ) from error
 
 
 def load_posterior(path: str | os.PathLike[str]) -> xr.DataTree:
-    """Read a posterior that `save_posterior` wrote; its example shows both.
+    """Read a posterior that `save_posterior` wrote; see the example there.
 
     Raises
     ------
     MKMCError
-        Where the file is not such a one.
+        If the file does not hold a posterior.
     FileNotFoundError
-        Where there is no file.
+        If there is no file.
 
     Examples
     --------
@@ -297,9 +296,9 @@ def load_posterior(path: str | os.PathLike[str]) -> xr.DataTree:
 
 def _encoding(values: xr.Variable) -> dict[str, Any]:
     """Return how a variable is written."""
-    if values.ndim and values.size and values.dtype.kind in "fiub":
-        return {"_FillValue": None, "fletcher32": True}
-    return {"_FillValue": None}  # text, and single numbers, have no checksums in HDF5
+    # Text and single numbers have no checksums in HDF5.
+    numbers = values.ndim and values.size and values.dtype.kind in "fiub"
+    return {"_FillValue": None} | ({"fletcher32": True} if numbers else {})
 
 
 def _spawned(seed: int | np.random.Generator, chains: int) -> list[np.random.SeedSequence]:
