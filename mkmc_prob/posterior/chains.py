@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Number, means and sums of squared deviations of draws, of one chain or (chains, entries)."""
+    """Number, means and sums of squared deviations of draws."""
 
     number: int
     mean: NDArray[np.float64]
@@ -76,7 +76,7 @@ class Chains(NamedTuple):
     """Chains of equal length: their states and moments, and what is kept of them, in blocks."""
 
     states: list[State]
-    moments: Moments
+    moments: list[Moments]
     blocks: list[Draws]
 
     @property
@@ -94,10 +94,9 @@ class Chains(NamedTuple):
     def after(self, found: list[tuple[State, Moments, Draws]]) -> "Chains":
         """Return the chains after a further block of each."""
         states, moments, blocks = zip(*found, strict=True)
-        (number, *_), means, squares = zip(*moments, strict=True)
-        own = Moments(number, np.stack(means), np.stack(squares))
+        merged = [one.merged(two) for one, two in zip(self.moments, moments, strict=True)]
         block = Draws(*(np.stack(part) for part in zip(*blocks, strict=True)))
-        return Chains(list(states), self.moments.merged(own), [*self.blocks, block])
+        return Chains(list(states), merged, [*self.blocks, block])
 
 
 def start_chain(sampler: GibbsSampler, rng: np.random.Generator) -> State:

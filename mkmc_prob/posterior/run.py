@@ -106,11 +106,11 @@ class PosteriorRun:
             "start": xr.Dataset(start, coords=chain | pairs),
         }
         if plan.every:
-            values, moments = draws.thinned, self.chains.moments
-            state["mean"] = ("chain", "place"), moments.mean
-            state["squares"] = ("chain", "place"), moments.squares
-            each = zip(moments.mean, moments.squares, strict=True)
-            moments = reduce(Moments.merged, (Moments(moments.number, *own) for own in each))
+            values = draws.thinned
+            for name in ("mean", "squares"):
+                own = np.stack([getattr(moments, name) for moments in self.chains.moments])
+                state[name] = ("chain", "place"), own
+            moments = reduce(Moments.merged, self.chains.moments)
             mean, sd = moments.mean, np.sqrt(moments.squares / (moments.number - 1))
             # Without labels, which would take as much memory as the draws: in the order of Entries.
             model, hidden = np.split(values, [self.entries.size_model], axis=2)
@@ -157,8 +157,9 @@ class PosteriorRun:
             ("model", pair, model, entries.prior_only, of_model),
             ("completed", ("kernel", *pair), completed, hidden & entries.prior_only, of_kernels),
         ):
+            found[1][~exists] = np.inf
             summary[f"{name}_mean"] = dims, found[0]
-            summary[f"{name}_sd"] = dims, np.where(exists, found[1], np.inf)
+            summary[f"{name}_sd"] = dims, found[1]
             summary[f"{name}_quantile"] = ("quantile", *dims), found[2:]
             summary[f"{name}_prior_only"] = dims, alone
             summary[f"{name}_has_variance"] = dims, exists
@@ -227,7 +228,8 @@ class PosteriorRun:
             for name, own in zip(("model", "hidden"), sizes, strict=True)
         ]
         means, squares = (numbers(f"state/{name}", sum(sizes)) for name in ("mean", "squares"))
-        moments = Moments(drawn if every else 0, means, squares)
+        number = drawn if every else 0
+        moments = [Moments(number, *own) for own in zip(means, squares, strict=True)]
         states = []
         for factor, text in zip(factors, state["random"].values.tolist(), strict=True):
             np.random.PCG64().state = json.loads(text)  # raises if it is no state

@@ -178,8 +178,8 @@ def sample_posterior(
     warn_of_scales(stack)
     warn_of_entries(entries)
     states = [start_chain(sampler, np.random.Generator(np.random.PCG64(own))) for own in seeds]
-    none = np.zeros((chains, entries.size if plan.every else 0))
-    standing = Chains(states, Moments(0, none, none), [])
+    none = np.zeros(entries.size if plan.every else 0)
+    standing = Chains(states, [Moments(0, none, none)] * chains, [])
     starts = np.stack([state.factor for state in states])
     run = PosteriorRun(stack, sampler, entries, plan, most, starts, standing)
     return _finished(run, tune=tune, draws=draws, workers=workers, progress=progress)
