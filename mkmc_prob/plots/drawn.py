@@ -1,27 +1,23 @@
-"""What of a posterior is drawn: entries and their draws, and the values that are set beside them.
-
-Enters: the tree that `sample_posterior` returns, the entries that a person names, a fit, the truth.
-Leaves: draws and values of each entry, and what it is called.
-"""
+"""What is drawn of a posterior: entries with their draws and names, and values to compare."""
 
 from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
 from ..diagnostics.fitted import FitResult, as_result
 from ..errors import KernelError, LabelError, MKMCError
-from ..posterior.run import Run
-from ..posterior.tree import draws_of
-from ..stacks.labels import name_some, positions
+from ..posterior.entries import FORM
+from ..posterior.run import PosteriorRun
+from ..stacks.labels import name_some
 from ..stacks.stack import check_labels, check_stack
-from ..utils.arguments import real_number
 
 
 class Entry(NamedTuple):
-    """An entry that is drawn; `kernel` is None where it is the model's."""
+    """An entry that is drawn; `kernel` is None if it is the model's."""
 
     kernel: Hashable | None
     pair: tuple[Hashable, Hashable]
@@ -31,7 +27,7 @@ class Entry(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Something with one value for each entry that is drawn, NaN where it has none."""
+    """Something with one value for each entry that is drawn, NaN if it has none."""
 
     what: str
     name: str
@@ -39,70 +35,58 @@ class Point(NamedTuple):
 
 
 def drawn_entries(
-    posterior: xr.DataTree, run: Run, wanted: Any, kernel: Hashable | None, most: int
+    run: PosteriorRun, wanted: Any, kernel: Hashable | None, most: int
 ) -> list[Entry]:
-    """Return the entries wanted, in their order and once; at most so many where none is named."""
+    """Return the entries named, once each and in their order, or else at most `most` of them."""
     objects, names = run.entries.em.objects.tolist(), run.entries.em.names
     found: dict[tuple[str, int], Entry] = {}
     for named in _spread(run, kernel, most) if wanted is None else _listed(wanted, kernel):
-        places = run.entries.find([named], "entries")
-        group = "model" if len(places[0]) else "hidden"
-        place = int(np.concatenate(places)[0])
-        if (group, place) in found:
-            continue
+        group, place = run.find(named, "entries")
         i, j = (objects.index(label) for label in named[-2:])
-        found[group, place] = Entry(
+        entry = Entry(
             kernel=names[names.index(named[0])] if len(named) == 3 else None,
             pair=(objects[i], objects[j]),
-            draws=np.ravel(draws_of(posterior, run, group, place)),
+            draws=run.draws(group, place).ravel(),
             alone=bool(run.entries.prior_only[i, j]),
         )
+        found.setdefault((group, place), entry)
     return list(found.values())
 
 
 def _listed(wanted: Any, kernel: Hashable | None) -> list[Any]:
-    """Return the entries named as a list."""
+    """Return the named entries as a list."""
     if kernel is not None:
-        raise KernelError(
-            "entries, kernel: both found. Name entries, or the kernel to spread over."
-        )
+        raise KernelError("entries, kernel: both found. Name entries, or a kernel to select from.")
     if isinstance(wanted, str) or not isinstance(wanted, Iterable):
-        raise KernelError(
-            f"entries: {wanted!r} found; a list of entries is needed: (object, object) for the "
-            "model's, (kernel, object, object) for a kernel's."
-        )
+        raise KernelError(f"entries: {wanted!r} found; a list of entries is needed: {FORM}.")
     listed = list(wanted)
     if not listed:
         raise KernelError("entries: there is nothing to draw. Name at least one.")
     return listed
 
 
-def _spread(run: Run, kernel: Hashable | None, most: int) -> list[tuple[Any, ...]]:
-    """Return at most so many hidden entries, evenly spread over those that are kept in full."""
+def _spread(run: PosteriorRun, kernel: Hashable | None, most: int) -> list[tuple[Any, ...]]:
+    """Return at most `most` hidden entries, evenly spread over those that are kept in full."""
     objects, names = run.entries.em.objects.tolist(), run.entries.em.names
     if kernel is not None and kernel not in names:
         raise LabelError(f"kernel: there is none called {kernel!r}. Choose one of {names}.")
-    for places in (run.plan.hidden, np.arange(run.entries.size_hidden)):
-        parts = run.entries.hidden_pairs(places)
-        if kernel is not None:
-            own = parts[0] == names.index(kernel)
-            parts = tuple(part[own] for part in parts)
-        if len(parts[0]):
-            break
-    else:
+    entries = np.stack(run.entries.hidden_pairs(), axis=1)
+    own = np.full(len(entries), True) if kernel is None else entries[:, 0] == names.index(kernel)
+    kept = own & np.isin(np.arange(len(entries)), run.plan.hidden)
+    entries = entries[kept if kept.any() else own]
+    if not len(entries):
         why = "no kernel hides an" if kernel is None else f"kernel {kernel!r} hides no"
         raise MKMCError(
             f"there is nothing to draw: {why} entry. Name entries of the model: (object, object)."
         )
-    at = np.linspace(0, len(parts[0]) - 1, min(most, len(parts[0]))).astype(np.intp)
-    triples = zip(*(part[at].tolist() for part in parts), strict=True)
-    return [(names[k], objects[i], objects[j]) for k, i, j in triples]
+    at = np.linspace(0, len(entries) - 1, min(most, len(entries))).astype(np.intp)
+    return [(names[k], objects[i], objects[j]) for k, i, j in entries[at].tolist()]
 
 
-def names_of(run: Run, drawn: list[Entry], width: int) -> list[str]:
-    """Return what the entries are called: on one line of so many letters, else on two, shortened.
+def names_of(run: PosteriorRun, drawn: list[Entry], width: int) -> list[str]:
+    """Return the entries' names, on one line of `width` letters or else shortened on two.
 
-    With quotation marks where names are not unique without.
+    They have quotation marks if they would not be unique without.
     """
     model = "model matrix" if "model" in run.entries.em.names else "model"
     for text in (str, repr):
@@ -116,7 +100,7 @@ def names_of(run: Run, drawn: list[Entry], width: int) -> list[str]:
 
 
 def _two_lines(kernel: str, one: str, other: str, width: int) -> str:
-    """Return the name of an entry: the kernel above, the objects below, where one line is short."""
+    """Return the name of an entry: on two lines, kernel and objects, if one is too short."""
     whole = f"{kernel}: {one}, {other}"
     if len(whole) <= width:
         return whole
@@ -127,16 +111,16 @@ def _two_lines(kernel: str, one: str, other: str, width: int) -> str:
 
 
 def _shortened(text: str, width: int) -> str:
-    """Return `text`, without its middle where it is longer than so many letters."""
+    """Return `text`, without its middle if it has more than `width` letters."""
     if len(text) <= width:
         return text
     return f"{text[: width // 2].rstrip()}…{text[len(text) - (width - 1) // 2 :].lstrip()}"
 
 
 def points_of(
-    run: Run, drawn: list[Entry], estimate: Any, truth: xr.DataArray | None
+    run: PosteriorRun, drawn: list[Entry], estimate: Any, truth: xr.DataArray | None
 ) -> list[Point]:
-    """Return what is drawn beside the draws: EM's estimate, the truth."""
+    """Return what is drawn in addition to the draws: EM's estimate and the truth."""
     points = []
     if estimate is not None:
         result = as_result(estimate)
@@ -162,30 +146,28 @@ def points_of(
 def _values(
     drawn: list[Entry], stack: xr.DataArray, model: xr.DataArray | None
 ) -> NDArray[np.float64]:
-    """Return the values of the entries; NaN for the model's where there is no model."""
+    """Return the values of the entries, NaN for the model's if there is no model."""
     values = np.full(len(drawn), np.nan)
-    for i, (kernel, (row, column), *_) in enumerate(drawn):
-        where = model if kernel is None else stack.sel(kernel=kernel)
-        if where is not None:
-            values[i] = where.sel(object=row, object_bis=column)
+    for place, (kernel, (i, j), *_) in enumerate(drawn):
+        matrix = model if kernel is None else stack.sel(kernel=kernel)
+        if matrix is not None:
+            values[place] = matrix.sel(object=i, object_bis=j)
     return values
 
 
-def _check_labels(run: Run, stack: xr.DataArray, what: str) -> None:
-    """Raise LabelError where `stack` has other kernels or objects than the posterior."""
+def _check_labels(run: PosteriorRun, stack: xr.DataArray, what: str) -> None:
+    """Raise LabelError if `stack` has other kernels or objects than the posterior."""
     for dim, found in zip(("kernel", "object"), check_labels(stack, what=what), strict=True):
-        known = run.stack[dim].values
-        odd = known[positions(known, found) < 0].tolist()
-        odd += found[positions(found, known) < 0].tolist()
-        if odd:
+        odd = pd.Index(run.stack[dim].values).symmetric_difference(pd.Index(found), sort=False)
+        if len(odd):
             raise LabelError(
-                f"{what}: its {dim}s are not the posterior's: {name_some(odd)} in one only. Pass "
-                "that of the same stack."
+                f"{what}: its {dim}s are not the posterior's: {name_some(odd.tolist())} in one "
+                "only. Pass that of the same stack."
             )
 
 
-def _is_mode(run: Run, result: FitResult) -> bool:
-    """Return whether a fit is of the posterior's data, prior and degrees of freedom."""
+def _is_mode(run: PosteriorRun, result: FitResult) -> bool:
+    """Return whether a fit has the posterior's data, prior and degrees of freedom."""
     stack, em = run.stack, run.entries.em
     names, objects = stack["kernel"].values, stack["object"].values
     observed = result.observed.sel(kernel=names, object=objects, object_bis=objects)
@@ -195,13 +177,3 @@ def _is_mode(run: Run, result: FitResult) -> bool:
         and result.prior.strength == em.prior.strength
         and np.array_equal(result.prior.scale_matrix(objects), em.prior.scale_matrix(objects))
     )
-
-
-def probability_of(value: Any, *, above: float) -> float:
-    """Return `value` if it is a probability above `above`; raise KernelError otherwise."""
-    number = real_number(value)
-    if number is None or not above < number < 1.0:
-        raise KernelError(
-            f"probability: {value!r} found; a number above {above:g} and below 1 is needed."
-        )
-    return number

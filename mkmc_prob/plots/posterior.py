@@ -1,8 +1,4 @@
-"""Entries of a posterior as pictures: their intervals, and EM's estimate among their draws.
-
-Enters: the tree that `sample_posterior` returns, and a fit and the truth to compare. Leaves: the
-Matplotlib axes drawn on.
-"""
+"""Plots of single entries of a posterior: their intervals, and EM's estimate among their draws."""
 
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -13,9 +9,10 @@ from numpy.typing import NDArray
 
 from ..diagnostics.fitted import FitResult, as_result
 from ..errors import KernelError, LabelError
-from ..posterior.run import run_of
+from ..posterior.run import PosteriorRun
+from ..utils.arguments import checked, real
 from .axes import COLOURS, check_axes, legend, name_ticks
-from .drawn import drawn_entries, names_of, points_of, probability_of
+from .drawn import drawn_entries, names_of, points_of
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.artist import Artist
@@ -23,26 +20,20 @@ if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.figure import Figure
 
 
-#: How many entries are drawn where nobody names any: rows of intervals, panels of histograms.
+#: The number of entries that are drawn if none is named: rows of intervals, panels of histograms.
 ROWS, PANELS = 20, 6
-#: Names beside intervals get two lines of so many letters, and rows so many inches.
+#: Names next to intervals have two lines of so many letters, and rows so many inches.
 NAME_WIDTH, ROW_INCHES = 27, 0.27
-#: Histograms show the draws between these quantiles: tails can be so long that nothing else shows.
+#: Histograms show the draws between these quantiles, since tails can be very long.
 VIEW = (0.005, 0.995)
 BINS = 30
-#: Entries that the prior alone determines.
+#: The color of entries that the prior alone determines.
 ALONE = "0.45"
-#: How EM's estimate and the truth look, as marks beside intervals and as lines in histograms (EM's
-#: is a broad one, on which those of the mean and the median still show).
+#: EM's estimate and the truth, as marks on intervals and as lines in histograms (EM's is a broad
+#: one, on which those of the mean and the median are still visible).
 MARKS: dict[str, dict[str, Any]] = {
-    "estimate": {"marker": "D", "color": COLOURS[5], "markersize": 5, "linestyle": ""},
-    "truth": {
-        "marker": "x",
-        "color": "black",
-        "markersize": 7,
-        "markeredgewidth": 1.4,
-        "linestyle": "",
-    },
+    "estimate": {"marker": "D", "color": COLOURS[5], "ms": 5, "ls": ""},
+    "truth": {"marker": "x", "color": "black", "ms": 7, "mew": 1.4, "ls": ""},
 }
 LINES: dict[str, dict[str, Any]] = {
     "estimate": {"color": COLOURS[5], "linewidth": 4, "zorder": 1.5},
@@ -50,6 +41,7 @@ LINES: dict[str, dict[str, Any]] = {
 }
 
 
+@checked(probability=real(lambda share: 0.5 < share < 1.0, "a number above 0.5 and below 1"))
 def plot_intervals(
     posterior: xr.DataTree,
     entries: Iterable[tuple[Any, ...]] | None = None,
@@ -60,11 +52,11 @@ def plot_intervals(
     truth: xr.DataArray | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw posterior intervals of entries, a row for each: median, central 50 %, and wider.
+    """Draw posterior intervals of entries, one per row: median, central 50 % and a wider one.
 
-    Intervals are equal-tailed quantiles of the draws: of all draws where the entry is kept in full,
-    else of those in ``thinned_posterior``. Entries that the prior alone determines are grey, with a
-    hollow dot.
+    Intervals are equal-tailed quantiles of the draws: of all draws if the entry is kept in full,
+    otherwise of those in ``thinned_posterior``. Entries that the prior alone determines are gray,
+    with a hollow dot.
 
     Parameters
     ----------
@@ -72,20 +64,21 @@ def plot_intervals(
         What `sample_posterior` returned.
     entries
         ``(object, object)`` for the model's, ``(kernel, object, object)`` for a kernel's, in the
-        order of the rows; an entry named twice is drawn once. Left out: at most 20 hidden ones,
-        evenly spread over those kept in full (over all, where none is).
+        order of the rows; an entry named twice is drawn once. If omitted: at most 20 hidden
+        entries, evenly spread over those kept in full (over all, if none is).
     kernel
-        Spread them over this kernel's entries only.
+        Select from this kernel's entries only.
     probability
         Of the wider interval, above 0.5 and below 1.
     estimate
-        A fit of the same stack: its values are drawn as diamonds. They are the mode of this
-        posterior (of the precision) and what follows from it where the fit has the same prior and
-        degrees of freedom; the legend says so where it has not.
+        A fit of the same stack, whose values are drawn as diamonds. If the fit has the same prior
+        and degrees of freedom, they are the mode of this posterior (of the precision) and the
+        expected kernels there; otherwise the legend says so.
     truth
-        The complete stack, where it is known: crosses. It has none for entries of the model.
+        The complete stack, if it is known, drawn as crosses. It has no value for entries of the
+        model.
     ax
-        Where to draw; new axes, as high as the rows need, if left out.
+        Axes to draw on; new ones, as high as the rows need, if omitted.
 
     Returns
     -------
@@ -94,11 +87,11 @@ def plot_intervals(
     Raises
     ------
     MKMCError
-        Where `posterior` is none, or there is nothing to draw.
+        If `posterior` is not a posterior, or there is nothing to draw.
     KernelError
-        Where an entry is visible, or an argument cannot be used.
+        If an entry is visible, or an argument cannot be used.
     LabelError
-        Where there is no such kernel or object, or `estimate` or `truth` has others.
+        If there is no such kernel or object, or `estimate` or `truth` has others.
 
     Examples
     --------
@@ -115,9 +108,8 @@ def plot_intervals(
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
-    run = run_of(posterior)
-    share = probability_of(probability, above=0.5)
-    drawn = drawn_entries(posterior, run, entries, kernel, ROWS)
+    run = PosteriorRun.from_datatree(posterior)
+    drawn = drawn_entries(run, entries, kernel, ROWS)
     points = points_of(run, drawn, estimate, truth)
     names = names_of(run, drawn, NAME_WIDTH)
     figure = None
@@ -127,49 +119,44 @@ def plot_intervals(
         figure, ax = plt.subplots(figsize=inches, layout="constrained")
     ax = check_axes(ax, "ax")
     place = np.arange(len(drawn))
-    levels = [(1 - share) / 2, 0.25, 0.5, 0.75, (1 + share) / 2]
+    levels = [(1 - probability) / 2, 0.25, 0.5, 0.75, (1 + probability) / 2]
     quantiles = np.array([np.quantile(entry.draws, levels) for entry in drawn])
     alone = np.array([entry.alone for entry in drawn])
-    words: list[tuple[str, Artist]] = []
-    for rows, colour, face, edge, who in (
+    words: dict[str, Artist] = {}
+    for rows, color, face, edge, who in (
         (~alone, COLOURS[0], COLOURS[0], "white", ""),
         (alone, ALONE, "white", ALONE, "the prior alone"),
     ):
         if not rows.any():
             continue
         low, first, median, third, high = quantiles[rows].T
-        for ends, width in (((low, high), 1.3), ((first, third), 4.5)):
-            line: dict[str, Any] = {"color": colour, "linewidth": width}
-            ax.plot(ends, [place[rows]] * 2, solid_capstyle="butt", **line)  # no longer than it is
+        line: dict[str, Any] = {"color": color, "solid_capstyle": "butt"}  # as long as the interval
+        ax.plot((low, high), [place[rows]] * 2, linewidth=1.3, **line)
+        ax.plot((first, third), [place[rows]] * 2, linewidth=4.5, **line)
         dot: dict[str, Any] = {"markersize": 7, "markerfacecolor": face, "markeredgecolor": edge}
         ax.plot(median, place[rows], "o", zorder=3, **dot)
-        both = Line2D([], [], color=colour, linewidth=4.5, marker="o", **dot)
-        if words:  # what the lines are was said above
-            words.append((who, both))
+        both = Line2D([], [], color=color, linewidth=4.5, marker="o", **dot)
+        if words:  # the legend explains the lines already
+            words[who] = both
             continue
-        words.append((f"{who}{': ' if who else ''}median, central 50 %", both))
-        thin = Line2D([], [], color=colour, linewidth=1.3)
-        words.append((f"central {100 * share:g} %", thin))
+        words[f"{who}{': ' if who else ''}median, central 50 %"] = both
+        words[f"central {100 * probability:g} %"] = Line2D([], [], color=color, linewidth=1.3)
     under = ax.transData + ScaledTranslation(0.0, -6 / 72, ax.figure.dpi_scale_trans)
     for point in points:
-        (mark,) = ax.plot(point.values, place, zorder=4, **MARKS[point.what])
-        words.append((point.name, mark))
+        (words[point.name],) = ax.plot(point.values, place, zorder=4, **MARKS[point.what])
         if point.what == "estimate":
-            mark.set_transform(under)  # on the line it would hide the median
+            words[point.name].set_transform(under)  # on the line it would cover the median
     left, right = ax.get_xlim()
     if left < 0.0 < right:
         ax.axvline(0.0, color="0.8", linewidth=1, zorder=0)
     ax.set_ylim(len(drawn) - 0.4, -0.6)
     name_ticks(ax, names, axis="y")
-    ax.set_xlabel("value of the entry")
-    ax.set_ylabel("entry")
-    if figure is not None:
-        _legend_outside(figure, dict(words), where="upper", columns=2)
-    else:
-        legend(ax, words)
+    ax.set(xlabel="value of the entry", ylabel="entry")
+    _legend(figure, ax, words, size=None, loc="outside upper center", ncols=2)
     return ax
 
 
+@checked(probability=real(lambda share: 0.0 < share < 1.0, "a number above 0 and below 1"))
 def plot_estimate_on_posterior(
     posterior: xr.DataTree,
     result: FitResult,
@@ -182,41 +169,41 @@ def plot_estimate_on_posterior(
 ) -> NDArray[Any]:
     """Draw EM's estimate on the posterior of a few entries: histograms of their draws.
 
-    With the posterior mean and median, and the central interval shaded. Below each it is said how
-    many of the draws are less than the estimate. The view ends at the draws' 0.5 and 99.5 %
-    quantiles, or at the estimate and the truth where they lie beyond.
+    The posterior mean and median are marked, and the central interval is shaded. Below each panel
+    is the share of the draws that are less than the estimate. The view ends at the draws' 0.5 and
+    99.5 % quantiles, or at the estimate and the truth if they lie beyond.
 
-    EM ends in the mode of the posterior of the precision, and completes the kernels by what it
-    expects of them there. Posteriors of variances are skewed: that the estimate lies beside the
-    mean and the median is no fault of it; that it lies outside the interval asks for a reason.
+    EM ends in the mode of the posterior of the precision, and completes the kernels by their
+    expectation there. Posteriors of variances are skewed: it is no fault if the estimate differs
+    from the mean and the median; if it lies outside the interval, look for the reason.
 
     Parameters
     ----------
     posterior
         What `sample_posterior` returned.
     result
-        A fit of the same stack. Where its prior or degrees of freedom are not those of the
-        posterior, it is not its mode, and the legend says so.
+        A fit of the same stack. If its prior or degrees of freedom are not those of the posterior,
+        it is not the mode, and the legend says so.
     entries, kernel, truth
         As in `plot_intervals`; at most 6 entries.
     probability
         Of the shaded interval, between 0 and 1.
     axes
-        Axes to draw on, as many as entries; new ones, three in a row, if left out.
+        Axes to draw on, as many as entries; new ones, three per row, if omitted.
 
     Returns
     -------
-    ndarray of Axes, one for each entry
+    ndarray of Axes, one per entry
 
     Raises
     ------
     MKMCError
-        Where `posterior` or `result` is none, or there is nothing to draw.
+        If `posterior` is not a posterior, `result` not a fit, or there is nothing to draw.
     KernelError
-        Where an entry is visible, or an argument cannot be used.
+        If an entry is visible, or an argument cannot be used.
     LabelError
-        Where there is no such kernel or object, or `result` or `truth` has others; where the axes
-        are not as many as the entries.
+        If there is no such kernel or object, `result` or `truth` has others, or there are not as
+        many axes as entries.
 
     Examples
     --------
@@ -231,9 +218,8 @@ def plot_estimate_on_posterior(
     """
     import matplotlib.pyplot as plt
 
-    run = run_of(posterior)
-    share = probability_of(probability, above=0.0)
-    drawn = drawn_entries(posterior, run, entries, kernel, PANELS)
+    run = PosteriorRun.from_datatree(posterior)
+    drawn = drawn_entries(run, entries, kernel, PANELS)
     if len(drawn) > PANELS:
         raise KernelError(
             f"entries: {len(drawn)} found; at most {PANELS} have a panel. "
@@ -243,9 +229,11 @@ def plot_estimate_on_posterior(
     figure, columns = None, 1
     if axes is None:
         columns = 2 if len(drawn) == 4 else min(3, len(drawn))
-        shape = -(-len(drawn) // columns), columns
-        inches = (max(2.3 * columns + 0.3, 4.0), 2.2 * shape[0] + 0.8)
-        figure, axes = plt.subplots(*shape, figsize=inches, layout="constrained", squeeze=False)
+        rows = -(-len(drawn) // columns)
+        inches = (max(2.3 * columns + 0.3, 4.0), 2.2 * rows + 0.8)
+        figure, axes = plt.subplots(
+            rows, columns, figsize=inches, layout="constrained", squeeze=False
+        )
         for ax in axes.flat[len(drawn) :]:
             ax.remove()
         axes = axes.flat[: len(drawn)]
@@ -258,7 +246,7 @@ def plot_estimate_on_posterior(
     names = names_of(run, drawn, max(8, int(width / 6.2)))  # as `wrapped` does
     words: dict[str, Artist] = {}
     for i, (ax, entry, name) in enumerate(zip(panels, drawn, names, strict=True)):
-        words |= _histogram(ax, entry.draws, share)
+        words |= _histogram(ax, entry.draws, probability)
         for point in points:
             if np.isfinite(point.values[i]):
                 words[point.name] = ax.axvline(point.values[i], **LINES[point.what])
@@ -270,10 +258,8 @@ def plot_estimate_on_posterior(
         ax.locator_params(axis="x", nbins=4)
     for ax in panels[::columns]:
         ax.set_ylabel("density", fontsize="small")
-    if figure is not None:
-        _legend_outside(figure, words, where="lower", columns=max(2, columns))
-    else:
-        legend(panels[0], list(words.items()), fontsize="small")
+    options: dict[str, Any] = {"loc": "outside lower center", "ncols": max(2, columns)}
+    _legend(figure, panels[0], words, size="small", **options)
     return panels
 
 
@@ -292,10 +278,15 @@ def _histogram(ax: "Axes", draws: NDArray[np.float64], probability: float) -> di
     }
 
 
-def _legend_outside(
-    figure: "Figure", words: dict[str, "Artist"], *, where: str, columns: int
+def _legend(
+    figure: "Figure | None",
+    ax: "Axes",
+    words: dict[str, "Artist"],
+    size: str | None,
+    **outside: Any,
 ) -> None:
-    """Draw a legend above or below all axes of a figure."""
-    options: dict[str, Any] = {"loc": f"outside {where} center", "ncols": columns}
-    artists, names = list(words.values()), list(words)
-    figure.legend(artists, names, frameon=False, fontsize="small", **options)
+    """Draw a legend above or below all axes of a new figure, or on the axes that were given."""
+    if figure is None:
+        legend(ax, list(words.items()), fontsize=size)
+    else:
+        figure.legend([*words.values()], [*words], frameon=False, fontsize="small", **outside)

@@ -1,7 +1,4 @@
-"""The uncertainty of completed kernels as heat maps.
-
-Enters: the tree that `sample_posterior` returns. Leaves: the Matplotlib axes drawn on.
-"""
+"""Heat maps of the uncertainty of completed kernels."""
 
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -11,7 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import LabelError, MKMCError
-from ..posterior.run import run_of
+from ..posterior.run import PosteriorRun
 from .axes import check_axes, extend, wrapped
 from .kernels import chosen_labels
 
@@ -28,29 +25,30 @@ def plot_uncertainty(
     cmap: str = "viridis",
     sd_cmap: str = "YlOrBr",
 ) -> NDArray[Any]:
-    r"""Draw completed kernels as heat maps, their posterior means above, how sure below.
+    r"""Draw completed kernels as heat maps: posterior means above, their uncertainty below.
 
-    Below is the posterior standard deviation, darker where it is larger, from zero up; visible
-    entries are known exactly and left white. Where a kernel that is drawn hides an entry whose
-    variance does not exist (``completed_has_variance``), all maps below show half the width of the
-    90 % interval, (q95 - q5) / 2, which always exists; the label of the row says which it is.
+    The uncertainty is the posterior standard deviation, darker if larger, on a scale from zero;
+    visible entries are known exactly and left white. If a kernel that is drawn hides an entry
+    without a variance (``completed_has_variance``), all maps below show half the width of the 90 %
+    interval instead, (q95 - q5) / 2, which always exists; the label of the row says which it is.
 
-    Each map has its own colour scale: the mean that of the visible entries, as in `plot_kernels`
-    (of all, where these are equal or there are none), the other that of the hidden ones, to the
-    99th percentile; arrows at the colour bars tell of entries beyond.
+    Each map has its own color scale: that of the mean covers the visible entries, as in
+    `plot_kernels` (all entries, if the visible ones are equal or there are none), the other the
+    hidden ones, to the 99th percentile; arrows at the color bars mark entries beyond.
 
     Parameters
     ----------
     posterior
         What `sample_posterior` returned.
     kernels
-        Names of the kernels to draw; all if left out.
+        Names of the kernels to draw; all if omitted.
     objects
-        Labels of the objects to draw, in their order (sorted by class, say); all if left out.
+        Labels of the objects to draw, in this order (sorted by class, for instance); all if
+        omitted.
     axes
-        Axes to draw on, shape (2, kernels); new ones if left out.
+        Axes to draw on, shape (2, kernels); new ones if omitted.
     cmap, sd_cmap
-        Matplotlib colour maps for the row above and the row below.
+        Matplotlib color maps for the upper and the lower row.
 
     Returns
     -------
@@ -59,9 +57,9 @@ def plot_uncertainty(
     Raises
     ------
     MKMCError
-        Where `posterior` is none, or Matplotlib has no such colour map.
+        If `posterior` is not a posterior, or Matplotlib has no such color map.
     LabelError
-        Where there is no such kernel or object, or the axes have another shape.
+        If there is no such kernel or object, or the axes have another shape.
 
     Examples
     --------
@@ -76,7 +74,7 @@ def plot_uncertainty(
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
-    stack = run_of(posterior).stack
+    stack = PosteriorRun.from_datatree(posterior).stack
     names = chosen_labels(kernels, stack["kernel"].values, "kernel")
     order = chosen_labels(objects, stack["object"].values, "object")
     if not names or not order:
@@ -84,17 +82,16 @@ def plot_uncertainty(
     for what, wanted in (("cmap", cmap), ("sd_cmap", sd_cmap)):
         if wanted not in mpl.colormaps:
             raise MKMCError(
-                f"{what}: Matplotlib has no colour map {wanted!r}. Pass 'viridis', say."
+                f"{what}: Matplotlib has no color map {wanted!r}. Pass 'viridis', for instance."
             )
     pick: dict[str, Any] = {"kernel": names, "object": order, "object_bis": order}
     summary = posterior["posterior_summary"].to_dataset().sel(pick)
-    visible = stack.sel(pick).values
-    hidden = np.isnan(visible)
-    what, spread = "posterior sd", summary["completed_sd"].values
-    if not summary["completed_has_variance"].values[hidden].all():
-        quantiles = summary["completed_quantile"]
-        what = "half the 90 % interval"
-        spread = 0.5 * (quantiles.sel(quantile=0.95) - quantiles.sel(quantile=0.05)).values
+    visible = stack.sel(pick).notnull()
+    what, spread = "posterior sd", summary["completed_sd"]
+    if not (visible | summary["completed_has_variance"]).all():
+        what, quantiles = "half the 90 % interval", summary["completed_quantile"]
+        spread = 0.5 * (quantiles.sel(quantile=0.95) - quantiles.sel(quantile=0.05))
+    spread = spread.where(~visible)
     if axes is None:
         inches = (2.2 * len(names) + 0.4, 5.3)
         _, axes = plt.subplots(2, len(names), figsize=inches, layout="constrained", squeeze=False)
@@ -105,21 +102,20 @@ def plot_uncertainty(
         )
     for ax in axes.flat:
         check_axes(ax, "axes")
-    for column, name in enumerate(names):
-        mean = summary["completed_mean"].values[column]
-        shown = visible[column][~hidden[column]]
-        scale = shown if shown.size and np.ptp(shown) > 0.0 else mean
+    for (top, bottom), name in zip(axes.T, names, strict=True):
+        mean, unsure = (
+            each.sel(kernel=name).values for each in (summary["completed_mean"], spread)
+        )
+        hidden = np.isfinite(unsure)
+        scale = mean[~hidden] if not hidden.all() and np.ptp(mean[~hidden]) > 0.0 else mean
         low, high = np.percentile(scale, [1, 99])
-        _heat_map(axes[0, column], mean, low, high, cmap)
-        unsure = np.where(hidden[column], spread[column], np.nan)
-        some = bool(hidden[column].any())
-        most = np.percentile(unsure[hidden[column]], 99) if some else 0.0
-        bar = _heat_map(axes[1, column], unsure, 0.0, most if most > 0.0 else 1.0, sd_cmap)
-        if not some:
-            bar.ax.set_visible(False)  # its place stays: the maps of a row are of one size
-            middle = {"ha": "center", "va": "center", "transform": axes[1, column].transAxes}
-            axes[1, column].text(0.5, 0.5, "nothing\nis hidden", **middle)
-        top = axes[0, column]
+        _heat_map(top, mean, low, high, cmap)
+        most = np.percentile(unsure[hidden], 99) if hidden.any() else 0.0
+        bar = _heat_map(bottom, unsure, 0.0, most if most > 0.0 else 1.0, sd_cmap)
+        if not hidden.any():
+            bar.ax.set_visible(False)  # its place stays: the maps of a row have one size
+            middle = {"ha": "center", "va": "center", "transform": bottom.transAxes}
+            bottom.text(0.5, 0.5, "nothing\nis hidden", **middle)
         points = 72.0 * top.get_window_extent().width / top.figure.dpi
         size = top.title.get_fontsize()
         top.set_title(wrapped(str(name), points, size=size), parse_math=False)
@@ -129,11 +125,11 @@ def plot_uncertainty(
 
 
 def _heat_map(ax: "Axes", values: NDArray[np.float64], low: float, high: float, cmap: str) -> Any:
-    """Draw a matrix, and below it its colour bar, which is returned; NaN is white."""
+    """Draw a matrix, NaN in white, and below it its color bar, which is returned."""
     import matplotlib as mpl
 
-    colours = mpl.colormaps[cmap].with_extremes(bad="white")
-    image = ax.imshow(values, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+    colors = mpl.colormaps[cmap].with_extremes(bad="white")
+    image = ax.imshow(values, cmap=colors, vmin=low, vmax=high, interpolation="nearest")
     ax.set_xticks([])
     ax.set_yticks([])
     return ax.figure.colorbar(

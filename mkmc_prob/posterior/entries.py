@@ -1,9 +1,7 @@
-"""The entries that are sampled: those of the model matrix, and those that kernels hide.
+"""The sampled entries: those of the model matrix and the hidden ones of each kernel.
 
-Enters: the kernels' patterns, and the entries that a person names. Leaves: their places in the
-vectors of a draw, their labels, the way back to matrices; and what the data say of each: whether
-the prior alone does, and whether its posterior has a variance. Visible entries are constants and
-not among them.
+`Entries` orders them as a draw does, names them, puts them back into matrices, and says which ones
+the prior alone determines and which have a variance. Visible entries are constants, not sampled.
 """
 
 from collections.abc import Hashable, Iterable
@@ -13,237 +11,191 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from ..em.em import EM
 from ..errors import KernelError, LabelError
-from ..stacks.labels import Labels, as_labels, positions
-from ..stacks.pattern import tied_groups
 
 Places = NDArray[np.intp]
+FORM = "(object, object) for the model's, (kernel, object, object) for a kernel's"
 
 
 class Entries:
     """The sampled entries of an `EM`, each pair of objects once.
 
-    The model's come row by row of its lower triangle, then kernel by kernel Q_hv row by row and the
-    lower triangle of Q_hh row by row, as in `CompletedDraw.hidden`.
+    The model's entries come first, row by row of its lower triangle. The hidden entries follow
+    kernel by kernel: Q_hv row by row, then the lower triangle of Q_hh row by row, as in
+    `CompletedDraw.hidden`.
 
     Attributes
     ----------
-    size_model, size_hidden : int
-        How many there are of the model, l (l + 1) / 2, and of the kernels together, the sum of
-        n m + m (m + 1) / 2.
+    size_model, size_hidden, size : int
+        The number of entries of the model, l (l + 1) / 2, of all kernels together, the sum of
+        n m + m (m + 1) / 2, and in all.
     """
 
     def __init__(self, em: EM) -> None:
         self.em = em
         size = len(em.objects)
+        hides = [(len(kernel.v), len(kernel.h)) for kernel in em.kernels]
         self.size_model = size * (size + 1) // 2
-        starts = [0]
-        for source in em.kernels:
-            n, m = len(source.v), len(source.h)
-            starts.append(starts[-1] + n * m + m * (m + 1) // 2)
-        self._starts = starts
-        self.size_hidden = starts[-1]
+        self.size_hidden = sum(n * m + m * (m + 1) // 2 for n, m in hides)
+        self.size = self.size_model + self.size_hidden
+        self.lower = np.tri(size, dtype=bool)
 
-    @property
-    def size(self) -> int:
-        """How many there are in all."""
-        return self.size_model + self.size_hidden
+    def model_pairs(self) -> tuple[Places, Places]:
+        """Return the row and the column of each entry of the model."""
+        rows, columns = np.nonzero(self.lower)
+        return rows, columns
 
-    @cached_property
-    def lower(self) -> NDArray[np.bool_]:
-        """Which entries of a matrix belong to its lower triangle."""
-        return np.tri(len(self.em.objects), dtype=bool)
+    def hidden_pairs(self) -> tuple[Places, Places, Places]:
+        """Return the kernel, the hidden object and the other object of each hidden entry."""
+        pairs = []
+        for kernel in self.em.kernels:
+            hidden = ~kernel.visible
+            cross = np.argwhere(np.outer(hidden, kernel.visible))
+            pairs.append(np.concatenate([cross, np.argwhere(np.tril(np.outer(hidden, hidden)))]))
+        kernels = np.repeat(np.arange(len(pairs)), [len(own) for own in pairs])
+        rows, columns = np.concatenate(pairs).T
+        return kernels, rows, columns
+
+    def model_matrix(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return symmetric matrices, shape (..., l, l), from values of all entries of the model."""
+        out = np.empty((*values.shape[:-1], *self.lower.shape), dtype=values.dtype)
+        out[..., self.lower] = values
+        out.swapaxes(-1, -2)[..., self.lower] = values
+        return out
+
+    def kernel_matrices(self, values: NDArray[Any], visible: Any) -> NDArray[Any]:
+        """Return matrices, shape (..., K, l, l), from values of all hidden entries.
+
+        Visible entries are taken from `visible`, of shape (K, l, l) or a single value.
+        """
+        shape = (*values.shape[:-1], len(self.em.kernels), *self.lower.shape)
+        out = np.empty(shape, dtype=values.dtype)
+        out[...] = visible
+        k, i, j = self.hidden_pairs()
+        out[..., k, i, j] = values
+        out[..., k, j, i] = values
+        return out
 
     def find(self, named: Iterable[Any], what: str = "keep") -> tuple[Places, Places]:
-        """Return the places of entries among the model's and among the hidden ones.
+        """Return the places of named entries, those of the model and the hidden ones, sorted.
 
-        `what` is the argument that they were named in.
+        `what` is the argument in which they were named.
 
         Raises
         ------
         KernelError
-            Where a name has another form, or means a visible entry: a constant.
+            If a name has another form, or names a visible entry, which is a constant.
         LabelError
-            Where there is no such kernel or object.
+            If there is no such kernel or object.
         """
-        of_model, of_kernels = set(), set()
-        form = "(object, object) for the model's, (kernel, object, object) for a kernel's"
         if isinstance(named, str) or not isinstance(named, Iterable):
-            raise KernelError(
-                f'{what}: {named!r} found; "auto", "all" or a list of entries: {form}.'
-            )
+            raise KernelError(f"{what}: {named!r} found; a list of entries is needed: {FORM}.")
         objects = {label: i for i, label in enumerate(self.em.objects.tolist())}
-        names = {name: k for k, name in enumerate(self.em.names)}
+        kernels = {name: k for k, name in enumerate(self.em.names)}
+        model = self.model_matrix(np.arange(self.size_model))
+        hidden = self.kernel_matrices(np.arange(self.size_hidden), -1)
+        found: tuple[set[int], set[int]] = set(), set()
         for entry in named:
             if not isinstance(entry, tuple | list) or len(entry) not in (2, 3):
-                raise KernelError(f"{what}: {entry!r} found; an entry is {form}.")
+                raise KernelError(f"{what}: {entry!r} found; an entry is {FORM}.")
             of = f"{what}: {entry!r}"
-            i, j = (self._place(label, objects, of, "object") for label in entry[-2:])
+            i, j = (_place(label, objects, of, "object") for label in entry[-2:])
             if len(entry) == 2:
-                of_model.add(max(i, j) * (max(i, j) + 1) // 2 + min(i, j))
-            else:
-                k = self._place(entry[0], names, of, "kernel")
-                of_kernels.add(self._of_kernel(k, i, j, what))
-        return np.array(sorted(of_model), np.intp), np.array(sorted(of_kernels), np.intp)
-
-    @staticmethod
-    def _place(label: Hashable, places: dict[Hashable, int], of: str, kind: str) -> int:
-        try:
-            return places[label]
-        except (KeyError, TypeError) as error:  # unhashable, for one
-            raise LabelError(
-                f"{of}: there is no {kind} {label!r}. Mend its name, or leave it out."
-            ) from error
-
-    def _of_kernel(self, k: int, i: int, j: int, what: str) -> int:
-        source, start = self.em.kernels[k], self._starts[k]
-        n = len(source.v)
-        shown = source.visible[[i, j]]
-        if shown.all():
-            pair = tuple(self.em.objects[[i, j]].tolist())
-            raise KernelError(
-                f"{what}: kernel {source.name!r} shows the entry {pair!r}: it is a constant. "
-                "Read it off the stack, and leave it out."
-            )
-        if shown.any():
-            v, h = (i, j) if source.visible[i] else (j, i)
-            return int(start + np.searchsorted(source.h, h) * n + np.searchsorted(source.v, v))
-        i, j = sorted(np.searchsorted(source.h, [i, j]).tolist())
-        return int(start + n * len(source.h) + j * (j + 1) // 2 + i)
+                found[0].add(int(model[i, j]))
+                continue
+            k = _place(entry[0], kernels, of, "kernel")
+            place = int(hidden[k, i, j])
+            if place < 0:
+                pair = tuple(self.em.objects[[i, j]].tolist())
+                raise KernelError(
+                    f"{what}: kernel {self.em.names[k]!r} shows the entry {pair!r}: it is a "
+                    "constant. Read it from the stack, and remove it from the list."
+                )
+            found[1].add(place)
+        return np.array(sorted(found[0]), np.intp), np.array(sorted(found[1]), np.intp)
 
     def spread(self, most: int) -> tuple[Places, Places]:
-        """Return the places of at most so many entries, evenly spread over all of them."""
+        """Return the places of at most `most` entries, evenly spread over all of them."""
         count = min(most, self.size)
         places = np.unique(np.linspace(0, self.size - 1, count).astype(np.intp))
         after = places >= self.size_model
         return places[~after], places[after] - self.size_model
 
-    def model_pairs(self, places: Places) -> tuple[Places, Places]:
-        """Return the rows and columns of entries of the model."""
-        rows, columns = np.tril_indices(len(self.em.objects))
-        return rows[places], columns[places]
-
-    def hidden_pairs(self, places: Places) -> tuple[Places, Places, Places]:
-        """Return the kernels, hidden objects and other objects of hidden entries."""
-        parts = []
-        for k, source in enumerate(self.em.kernels):
-            v, h = source.v, source.h
-            i, j = np.tril_indices(len(h))
-            rows = np.concatenate([np.repeat(h, len(v)), h[i]])
-            columns = np.concatenate([np.tile(v, len(h)), h[j]])
-            parts.append((np.full(len(rows), k), rows, columns))
-        kernels, rows, columns = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return kernels[places], rows[places], columns[places]
-
-    def labels(self, of_model: Places, of_kernels: Places) -> dict[str, xr.Dataset]:
-        """Return what entries are called: ``model_entry``, ``hidden_entry``, and their parts."""
+    def labels(self, model: Places, hidden: Places) -> xr.Dataset:
+        """Return the labels of entries, ``model_entry`` and ``hidden_entry``, and their parts."""
         objects, names = self.em.objects, np.array(self.em.names)
-        rows, columns = (objects[place] for place in self.model_pairs(of_model))
-        kernels, hidden, others = self.hidden_pairs(of_kernels)
-        parts = {
-            "model": {"object": rows, "object_bis": columns},
-            "hidden": {
-                "kernel": names[kernels],
-                "object": objects[hidden],
-                "object_bis": objects[others],
-            },
-        }
-        return {
-            group: xr.Dataset(
-                {f"{group}_{part}": (f"{group}_entry", own) for part, own in named.items()},
-                coords={f"{group}_entry": _texts(*named.values())},
-            )
-            for group, named in parts.items()
-        }
-
-    def model_matrix(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return symmetric matrices, shape (..., l, l), of values of all entries of the model."""
-        size = len(self.em.objects)
-        out = np.empty((*values.shape[:-1], size, size), dtype=values.dtype)
-        out[..., self.lower] = values
-        out.swapaxes(-1, -2)[..., self.lower] = values
-        return out
-
-    def kernel_matrices(self, values: NDArray[Any], shown: Any) -> NDArray[Any]:
-        """Return matrices, shape (..., K, l, l), of values of all hidden entries.
-
-        `shown`, K x l x l or one value, is what visible entries get.
-        """
-        size = len(self.em.objects)
-        lead = values.shape[:-1]
-        out = np.empty((*lead, len(self.em.kernels), size, size), dtype=values.dtype)
-        out[...] = shown
-        for k, source in enumerate(self.em.kernels):
-            v, h = source.v, source.h
-            n, m = len(v), len(h)
-            part = values[..., self._starts[k] : self._starts[k + 1]]
-            cross = part[..., : n * m].reshape(*lead, m, n)
-            out[..., k, h[:, None], v] = cross
-            out[..., k, v[:, None], h] = cross.swapaxes(-1, -2)
-            i, j = np.tril_indices(m)
-            out[..., k, h[i], h[j]] = part[..., n * m :]
-            out[..., k, h[j], h[i]] = part[..., n * m :]
-        return out
+        rows, columns = (objects[part[model]] for part in self.model_pairs())
+        k, i, j = (part[hidden] for part in self.hidden_pairs())
+        labels = xr.Dataset()
+        for group, parts in (
+            ("model", {"object": rows, "object_bis": columns}),
+            ("hidden", {"kernel": names[k], "object": objects[i], "object_bis": objects[j]}),
+        ):
+            dim = f"{group}_entry"
+            labels[dim] = _texts(*parts.values())
+            labels = labels.assign({f"{group}_{part}": (dim, own) for part, own in parts.items()})
+        return labels
 
     @cached_property
     def prior_only(self) -> NDArray[np.bool_]:
         """Which pairs of objects the prior alone ties: no chain of kernels leads from i to j."""
-        objects = self.em.objects
-        seen = xr.DataArray(
-            np.stack([source.visible for source in self.em.kernels]),
-            dims=("kernel", "object"),
-            coords={"kernel": self.em.names, "object": objects},
-        )
-        group = np.full(len(objects), -1)
-        for number, members in enumerate(tied_groups(seen)):
-            group[positions(as_labels(members, "objects"), objects)] = number
-        alone: NDArray[np.bool_] = (group[:, None] != group) | (group < 0)
-        return alone
+        visible = np.stack([kernel.visible for kernel in self.em.kernels])
+        _, group = connected_components(visible.T.astype(float) @ visible, directed=False)
+        alone: NDArray[np.bool_] = group[:, None] != group
+        return alone | np.diag(~visible.any(axis=0))
 
     @cached_property
     def has_variance(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which entries of the model, and of each kernel, have a variance.
 
-        M is large along a direction a with probability ~ s^-(1 + e / 2), s its size: with
-        M = s a a' + ... the prior of P leaves s^-(1 + lambda / 2), each kernel whose visible part
-        of a is not zero s^-(nu_k / 2), and each object at which a vanishes s^-(1 / 2), the volume
-        of such directions. So an entry (i, j) of M has a variance where
+        M is of size s along a direction a with probability ~ s^-(1 + e / 2): with M = s a a' + ...
+        the prior of P contributes s^-(1 + lambda / 2), each kernel in which the visible part of a
+        is not zero s^-(nu_k / 2), and each object at which a is zero s^-(1 / 2), the volume of such
+        directions. So an entry (i, j) of M has a variance if
 
             lambda + min over J of |union of v_k, k in J| + sum of nu_k, k not in J,
 
-        J any set of kernels that show neither i nor j, is more than 2. Since lambda > 0, only
+        is more than 2, J being any set of kernels that show neither i nor j. Since lambda > 0, only
         unions of no and of one object matter. An entry of Q(k) that is hidden on both sides is
-        large where M is and a vanishes on v_k: J contains k. One that is hidden on one side is of
-        the order sqrt(s), and its variance exists as the mean of the others does: always.
+        large if M is and a is zero on v_k: J contains k. An entry that is hidden on one side only
+        is of the order sqrt(s), and always has a variance, as the other entries have a mean.
         """
         strength, size = self.em.prior.strength, len(self.em.objects)
         degrees = self.em.degrees_of_freedom
-        counts = np.array([len(source.v) for source in self.em.kernels])
+        counts = np.array([len(kernel.v) for kernel in self.em.kernels])
         total = float(degrees[counts > 0].sum())
         alone = np.zeros(size)  # the degrees of freedom of kernels that show this object only
         for k in np.flatnonzero(counts == 1).tolist():
             alone[self.em.kernels[k].v[0]] += degrees[k]
         least = np.full((size, size), total)
         for x in np.flatnonzero(alone).tolist():
-            elsewhere = np.arange(size) != x
-            least[np.ix_(elsewhere, elsewhere)] = np.minimum(
-                least[np.ix_(elsewhere, elsewhere)], 1.0 + total - alone[x]
-            )
+            others = np.ix_(np.arange(size) != x, np.arange(size) != x)
+            least[others] = np.minimum(least[others], 1.0 + total - alone[x])
         of_model = strength + least > 2.0
         of_kernels = np.ones((len(counts), size, size), dtype=bool)
-        for k, source in enumerate(self.em.kernels):
-            inside = np.ix_(source.h, source.h)
+        for k, kernel in enumerate(self.em.kernels):
+            inside = np.ix_(kernel.h, kernel.h)
             if counts[k] == 0:
                 of_kernels[k][inside] = of_model[inside]
             elif counts[k] == 1:
-                of_kernels[k][inside] = strength + 1.0 + total - alone[source.v[0]] > 2.0
+                of_kernels[k][inside] = strength + 1.0 + total - alone[kernel.v[0]] > 2.0
         return of_model, of_kernels
 
 
-def _texts(*parts: Labels) -> NDArray[np.str_]:
-    """Return one text for each entry: "a, b"; with quotation marks where these are not unique."""
+def _place(label: Hashable, places: dict[Hashable, int], of: str, kind: str) -> int:
+    try:
+        return places[label]
+    except (KeyError, TypeError) as error:  # TypeError: not hashable
+        raise LabelError(
+            f"{of}: there is no {kind} {label!r}. Correct the label, or remove the entry."
+        ) from error
+
+
+def _texts(*parts: NDArray[Any]) -> NDArray[np.str_]:
+    """Return a text per entry, "a, b", with quotation marks if texts would not be unique."""
     listed = list(zip(*(part.tolist() for part in parts), strict=True))
     texts = [", ".join(map(str, entry)) for entry in listed]
     if len(set(texts)) < len(texts):

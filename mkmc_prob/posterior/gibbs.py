@@ -1,8 +1,7 @@
-"""Gibbs sampling by data augmentation: the EM algorithm with draws where it takes expectations.
+"""Gibbs sampling by data augmentation: EM with draws in place of expectations.
 
-Enters: an `EM` whose degrees of freedom make Wishart matrices of the kernels, and random numbers.
-Leaves: completed kernels drawn given the model (the E-step's twin), and a model drawn given
-completed kernels (the M-step's twin). Plain arrays; chains and labels are elsewhere.
+`GibbsSampler` draws completed kernels given the model, of which the E-step is the expectation, and
+a model given completed kernels, of which the M-step is the mode.
 """
 
 from typing import NamedTuple
@@ -26,19 +25,19 @@ from .wishart import UnseenRows, bartlett, diagonal, inverse_wishart_factor
 
 
 class CompletedDraw(NamedTuple):
-    """Completed kernels drawn at a model, the twin of `ExpectedStatistics`.
+    """Completed kernels drawn given a model, the counterpart of `ExpectedStatistics`.
 
     Attributes
     ----------
     model : GaussianModel
-        M, given which they were drawn.
+        M, the model given which they were drawn.
     second_moment : ndarray, shape (l, l)
         sum_k S(k) = sum_k nu_k Q(k), exactly symmetric.
     hidden : ndarray
-        The hidden entries of every Q(k), each pair once: kernel by kernel Q_hv row by row, then the
-        lower triangle of Q_hh row by row.
+        The hidden entries of every Q(k), each pair once: for each kernel Q_hv row by row, then
+        the lower triangle of Q_hh row by row.
     log_likelihood : ndarray, shape (K,)
-        Per kernel nu_k E_q[log N(v_k | 0, M_vv)] at the model, in nats, as the E-step gives it.
+        nu_k E_q[log N(v_k | 0, M_vv)] per kernel at the model, in nats, as in the E-step.
     """
 
     model: GaussianModel
@@ -48,25 +47,25 @@ class CompletedDraw(NamedTuple):
 
 
 class _Augmented(NamedTuple):
-    """What one kernel needs: V with V V' = nu Q_vv, and the noise columns beside the rank."""
+    """What the draws of one kernel need: V with V V' = nu Q_vv, and further noise columns."""
 
-    source: VisibleKernel
+    kernel: VisibleKernel
     degrees_of_freedom: float
     root: Matrix
-    #: How many columns make the Wishart(nu - rank, C): m in a triangle, or nu - rank if fewer.
+    #: The number of columns that make Wishart(nu - rank, C): m in a triangle, or fewer, nu - rank.
     extra: int
-    #: The degrees of freedom of the triangle's diagonal, none where the columns are whole.
+    #: The degrees of freedom of the triangle's diagonal; empty if there is no triangle.
     diagonal: NDArray[np.float64]
-    #: Where its cross part and the triangle of its hidden part stand among the hidden entries.
+    #: The places of Q_hv and of the triangle of Q_hh among the hidden entries.
     cross: slice
     triangle: slice
 
 
 class GibbsSampler:
-    """The Gibbs sampler of the posterior of a model matrix M: EM's stochastic twin.
+    """Gibbs sampler for the posterior of a model matrix M, the stochastic counterpart of EM.
 
     With S(k) = nu_k Q(k) ~ Wishart(nu_k, M) and the prior P = M^-1 ~ Wishart(lambda + l + 1,
-    (lambda T)^-1) both conditional distributions are known exactly:
+    (lambda T)^-1), both conditional distributions are known exactly:
 
     ============= ==================================== ===========================================
     step          EM                                   here
@@ -77,8 +76,9 @@ class GibbsSampler:
                                                        (lambda T + S)^-1)
     ============= ==================================== ===========================================
 
-    V V' = nu Q_vv with rho = rank(Q_vv) columns, Xi's columns are N(0, C), S = sum_k S(k). The
-    expectation of the first is EM's E-step, the mode of the second, as a density of P, its M-step.
+    V has rho = rank(Q_vv) columns with V V' = nu Q_vv, the columns of Xi are N(0, C), and
+    S = sum_k S(k). The expectation of the first draw is EM's E-step; the mode of the second, as a
+    density of P, is its M-step.
     Equations :eq:`eq-wishart` and :eq:`eq-posterior` of the derivation.
 
     Parameters
@@ -89,16 +89,17 @@ class GibbsSampler:
     Attributes
     ----------
     ranks : ndarray of int, shape (K,)
-        The numerical rank of each Q_vv: how many eigenvalues are above n eps ||Q_vv||_F, with eps
-        the precision the kernel came in. (Below minus that, a kernel is indefinite.)
+        The numerical rank of each Q_vv: the number of eigenvalues above n eps ||Q_vv||_F, with
+        eps the machine epsilon of the kernel's input precision. (A kernel with an eigenvalue below
+        minus that is indefinite.)
     size : int
-        How many hidden entries there are.
+        The number of hidden entries.
 
     Raises
     ------
     KernelError
-        Where nu_k is neither a whole number of at least the rank of Q_vv nor above l - 1: then
-        there is no Wishart distribution of such matrices.
+        If some nu_k is neither a whole number that is at least the rank of Q_vv nor above l - 1:
+        then there is no Wishart distribution of such matrices.
 
     Examples
     --------
@@ -124,55 +125,53 @@ class GibbsSampler:
         scale = em.prior.scale_matrix(em.objects)
         self._prior_moment = em.prior.strength * scale
         self._degrees = em.prior.strength + size + 1 + em.total_degrees_of_freedom
-        seen = np.any([source.visible for source in em.kernels], axis=0)
-        self._unseen = None if seen.all() else UnseenRows(em.prior, em.objects, seen)
+        visible = np.any([kernel.visible for kernel in em.kernels], axis=0)
+        self._unseen = None if visible.all() else UnseenRows(em.prior, em.objects, visible)
         self._space = Workspace()
-        # Half of what is visible: the hidden rows and the transpose make it whole.
-        self._half_shown = np.zeros((size, size))
+        # Half of the visible entries: the hidden rows and the transpose complete it.
+        self._half_visible = np.zeros((size, size))
         self.size, self._parts = 0, []
-        ranks = []
-        for source, nu in zip(em.kernels, em.degrees_of_freedom.tolist(), strict=True):
-            with threadpool_limits(1):  # the same factor whatever the number of threads outside
-                part = _augmented(source, nu, size, self.size)
-            self._half_shown[np.ix_(source.v, source.v)] += 0.5 * nu * source.moment
+        for kernel, nu in zip(em.kernels, em.degrees_of_freedom.tolist(), strict=True):
+            with threadpool_limits(1):  # the same bits whatever the number of threads outside
+                part = _augmented(kernel, nu, size, self.size)
+            self._half_visible[np.ix_(kernel.v, kernel.v)] += 0.5 * nu * kernel.moment
             self.size = part.triangle.stop
             self._parts.append(part)
-            ranks.append(part.root.shape[1])
-        self.ranks = np.array(ranks)
+        self.ranks = np.array([part.root.shape[1] for part in self._parts])
 
     def __repr__(self) -> str:
         return f"GibbsSampler({self.em!r}, {self.size} hidden entries)"
 
     def draw_completed(self, model: GaussianModel, rng: np.random.Generator) -> CompletedDraw:
-        """Draw the completed kernels given `model`: the twin of `EM.e_step`.
+        """Draw the completed kernels given `model`: the counterpart of `EM.e_step`.
 
         With P = M^-1 and P_hh = L L' the conditional covariance is C = L'^-1 L^-1, and
-        A' V = -L'^-1 U with U = L^-1 P_hv V: so [Y, Omega^(1/2)] = L'^-1 [Z - U, B], Z standard
-        normal and B B' ~ Wishart(nu - rho, I) by Bartlett's decomposition. Neither A nor C is
-        formed, and the cost does not depend on nu. tr M_vv^-1 Q_vv = tr P_vv Q_vv - ||U||^2 / nu
-        comes along.
+        A' V = -L'^-1 U with U = L^-1 P_hv V. So [Y, Omega^(1/2)] = L'^-1 [Z - U, B], with Z
+        standard normal and B B' ~ Wishart(nu - rho, I) by Bartlett's decomposition. Neither A nor C
+        is formed, and the cost does not depend on nu. The trace
+        tr M_vv^-1 Q_vv = tr P_vv Q_vv - ||U||^2 / nu is a by-product.
         Equations :eq:`eq-draw-completed` and :eq:`eq-precision-trace` of the derivation.
 
         Raises
         ------
         KernelError, LabelError
-            Where the model is none, or over other objects than the kernels.
+            If `model` is not a model, or its objects are not those of the kernels.
         IndefiniteKernelError
-            Where the model is too near to singular to condition on.
+            If the model is too close to singular to condition on.
         """
         precision = self.em.own(model).precision
-        moment = self._half_shown.copy()
+        moment = self._half_visible.copy()
         hidden = np.empty(self.size)
         log_likelihood = np.empty(len(self._parts))
         for k, part in enumerate(self._parts):
-            source = part.source
-            trace = inner_of_block(precision, source.v, source.v, source.moment)
+            kernel = part.kernel
+            trace = inner_of_block(precision, kernel.v, kernel.v, kernel.moment)
             log_det = model.log_determinant
-            if len(source.h):
+            if len(kernel.h):
                 log_det_hidden, explained = self._draw_hidden(part, precision, rng, moment, hidden)
                 log_det += log_det_hidden  # log det M_vv = log det M + log det P_hh
                 trace -= explained
-            level = gaussian_log_likelihood(len(source.v), log_det, trace)
+            level = gaussian_log_likelihood(len(kernel.v), log_det, trace)
             log_likelihood[k] = part.degrees_of_freedom * level
         return CompletedDraw(model, add_transpose(moment), hidden, log_likelihood)
 
@@ -188,14 +187,14 @@ class GibbsSampler:
 
         Returns log det P_hh and tr P_hh A' Q_vv A.
         """
-        source, space = part.source, self._space
-        v, h, nu = source.v, source.h, part.degrees_of_freedom
+        kernel, space = part.kernel, self._space
+        v, h, nu = kernel.v, kernel.h, part.degrees_of_freedom
         m, (n, rank) = len(h), part.root.shape
         block = space.factored.block(precision, h, h)
-        what = f"kernel {source.name!r}, model precision"
+        what = f"kernel {kernel.name!r}, model precision"
         labels = self.em.objects[h]
         factor = cholesky(block, what, labels, TOO_SINGULAR, overwrite=True, clean=False)
-        # Transposes throughout: BLAS works on columns, and these are the rows of NumPy's arrays.
+        # Transposes throughout: BLAS works on columns, which are the rows of NumPy's arrays.
         across = space.across.block(precision, v, h)
         explained = product(part.root.T, across, space.explained.array(rank, m)).T
         explained = half_solve(factor, explained, overwrite=True)
@@ -212,21 +211,21 @@ class GibbsSampler:
         hidden[part.cross] = cross.reshape(-1)
         hidden[part.triangle] = inside.T[np.tri(m, dtype=bool)]
         hidden[part.cross.start : part.triangle.stop] /= nu
-        add_rows(moment, 1.0, h, source.order, cross, 0.5 * inside.T)
+        add_rows(moment, 1.0, h, kernel.order, cross, 0.5 * inside.T)
         return log_determinant(factor), inner(explained.T, explained.T) / nu
 
     def draw_model(self, second_moment: Matrix, rng: np.random.Generator) -> GaussianModel:
-        """Draw the model given completed kernels, S = `second_moment`: the twin of `EM.m_step`.
+        """Draw the model given completed kernels, S = `second_moment`: the counterpart of `m_step`.
 
-        P ~ Wishart(lambda + l + 1 + N, (lambda T + S)^-1). With lambda T + S = L L' and U U'
-        ~ Wishart(., I), U upper triangular, F = L U'^-1 is lower triangular and M = F F': M comes
+        P ~ Wishart(lambda + l + 1 + N, (lambda T + S)^-1). With lambda T + S = L L' and U upper
+        triangular, U U' ~ Wishart(., I), F = L U'^-1 is lower triangular and M = F F'. So M comes
         with its Cholesky factor, and nothing is inverted.
         Equation :eq:`eq-draw-model` of the derivation.
 
         Raises
         ------
         IndefiniteKernelError
-            Where lambda T + S is not positive definite to working precision.
+            If lambda T + S is not positive definite to working precision.
         """
         return self._draw_model(second_moment, self._degrees, rng)
 
@@ -245,13 +244,13 @@ class GibbsSampler:
         return GaussianModel.of_factor(factor, self.em.objects)
 
     def draw_unseen(self, model: GaussianModel, rng: np.random.Generator) -> GaussianModel:
-        """Draw the rows of the objects that no kernel shows anew, given those of the others.
+        """Redraw the rows of objects that are hidden in every kernel, given those of the others.
 
-        The model itself where there are none; see `UnseenRows`, which says why.
+        Returns the model itself if there are none. `UnseenRows` says why this is needed.
         """
         if self._unseen is None:
             return model
-        # By its factor, from which alone a chain goes on.
+        # By its factor, since a chain continues from the factor alone.
         matrix = self._unseen.draw(model.matrix, rng)
         factor = cholesky(matrix, "model matrix", self.em.objects, TOO_SINGULAR, overwrite=True)
         return GaussianModel.of_factor(factor, self.em.objects)
@@ -259,41 +258,40 @@ class GibbsSampler:
     def draw_start(self, rng: np.random.Generator) -> GaussianModel:
         """Draw a start that is more dispersed than the posterior.
 
-        Hidden entries are zero but for the diagonal, where the object has the mean variance it has
-        in the kernels that show it (the prior's where none does) times a factor that is log-uniform
-        between 1/4 and 4; then a model is drawn given a quarter of these kernels' degrees of
-        freedom.
+        Hidden entries are zero except on the diagonal. There an object has its mean variance in the
+        kernels in which it is visible (the prior's if there is none), times a factor that is
+        log-uniform between 1/4 and 4. Then a model is drawn given these kernels, with a quarter of
+        their degrees of freedom.
         """
         share = 0.25
         degrees = self.em.degrees_of_freedom
-        seen = np.stack([source.visible for source in self.em.kernels])
-        shown = 2.0 * np.diagonal(self._half_shown)
-        counted = degrees @ seen
+        visible = np.stack([kernel.visible for kernel in self.em.kernels])
+        variances = 2.0 * np.diagonal(self._half_visible)
+        counted = degrees @ visible
         prior = np.diagonal(self._prior_moment) / self.em.prior.strength
-        variance = np.where(counted > 0, shown / np.where(counted > 0, counted, 1.0), prior)
-        moment = 2.0 * share * self._half_shown
-        factors = 4.0 ** rng.uniform(-1.0, 1.0, size=seen.shape)
-        filled = share * (degrees[:, None] * ~seen * factors).sum(axis=0) * variance
+        variance = np.where(counted > 0, variances / np.where(counted > 0, counted, 1.0), prior)
+        moment = 2.0 * share * self._half_visible
+        factors = 4.0 ** rng.uniform(-1.0, 1.0, size=visible.shape)
+        filled = share * (degrees[:, None] * ~visible * factors).sum(axis=0) * variance
         diagonal(moment)[...] += filled
         fewer = self._degrees - (1.0 - share) * self.em.total_degrees_of_freedom
         return self._draw_model(moment, fewer, rng)
 
 
-def _augmented(source: VisibleKernel, nu: float, size: int, start: int) -> _Augmented:
-    """Return what the draws of one kernel need; raise where its degrees of freedom make none."""
-    n, m = len(source.v), len(source.h)
-    values, vectors = np.linalg.eigh(source.moment) if n else (np.empty(0), np.empty((0, 0)))
-    above = (
-        values > rounding_share(n, source.eps) * np.linalg.norm(source.moment) if n else values > 0
-    )
+def _augmented(kernel: VisibleKernel, nu: float, size: int, start: int) -> _Augmented:
+    """Return what the draws of one kernel need; raise if it has no Wishart distribution."""
+    n, m = len(kernel.v), len(kernel.h)
+    values, vectors = np.linalg.eigh(kernel.moment) if n else (np.empty(0), np.empty((0, 0)))
+    zero = rounding_share(n, kernel.eps) * np.linalg.norm(kernel.moment) if n else 0.0
+    above = values > zero
     root = np.ascontiguousarray(vectors[:, above] * np.sqrt(nu * values[above]))
     rank = root.shape[1]
     whole = nu == np.round(nu) and nu >= rank
     if not whole and not nu > size - 1:
         raise KernelError(
-            f"degrees_of_freedom of kernel {source.name!r}: {nu:g} found, but the rank of its "
+            f"degrees_of_freedom of kernel {kernel.name!r}: {nu:g} found, but the rank of its "
             f"visible block is {rank}, and there are {size} objects. A Wishart matrix has a whole "
-            f"number of at least {rank}, the number of features, say, or any number above "
+            f"number of at least {rank}, such as the number of features, or any number above "
             f"{size - 1}. reduce_rank makes blocks of a smaller rank."
         )
     rest = nu - rank
@@ -301,4 +299,4 @@ def _augmented(source: VisibleKernel, nu: float, size: int, start: int) -> _Augm
     falling = rest - np.arange(m) if rest > m - 1 else np.empty(0)
     cross = slice(start, start + n * m)
     triangle = slice(cross.stop, cross.stop + m * (m + 1) // 2)
-    return _Augmented(source, nu, root, extra, falling, cross, triangle)
+    return _Augmented(kernel, nu, root, extra, falling, cross, triangle)

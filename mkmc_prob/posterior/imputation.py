@@ -1,9 +1,6 @@
-"""Multiple imputation: several completed stacks instead of one, drawn.
+"""Multiple imputation: several completed stacks, drawn from a posterior or at a fit's estimate."""
 
-Enters: a posterior, or a fit. Leaves: completed stacks, which `pooling` hands to any function.
-"""
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -15,25 +12,19 @@ from ..diagnostics.fitted import FitResult, is_result
 from ..em.em import EM
 from ..errors import KernelError, LabelError, MKMCError, warn
 from ..linalg.rounding import rounding_share
-from ..stacks.degrees import DegreesOfFreedom, degrees_per_kernel
+from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.stack import check_stack, visible_objects
-from ..utils.arguments import generator, whole_number
+from ..utils.arguments import checked, optional, whole
+from ..utils.arguments import seed as a_seed
 from .entries import Entries
 from .gibbs import GibbsSampler
-from .run import run_of
+from .run import PosteriorRun
 
-#: What `sample_completed` says of its draws in the coordinate ``drawn_from``.
+#: The values of the coordinate ``drawn_from`` of what `sample_completed` returns.
 FROM_POSTERIOR, FROM_ESTIMATE = "posterior", "estimate"
 
 
-class _Drawn(NamedTuple):
-    """Draws of the hidden entries, with what says where they belong."""
-
-    entries: Entries
-    stack: xr.DataArray
-    hidden: NDArray[np.float64]
-
-
+@checked(draws=whole(least=1), seed=optional(a_seed))
 def sample_completed(
     source: xr.DataTree | FitResult,
     *,
@@ -42,49 +33,51 @@ def sample_completed(
     seed: int | np.random.Generator | None = None,
     observed: xr.DataArray | None = None,
 ) -> xr.DataArray:
-    """Return completed stacks that are drawn, not estimated.
+    """Draw completed stacks, instead of estimating one.
 
-    From a posterior: every stack with a model of its own, so that they scatter as much as the data
-    leave open (proper multiple imputation, Rubin 1987). From a fit: all given its one model, as
-    `GibbsSampler.draw_completed` draws them (plug-in). These scatter too little, by all that is
-    not known of the model, and are not for `pool_estimates`.
+    From a posterior, each stack is drawn with its own model, so that the stacks vary as much as the
+    data leave open (proper multiple imputation, Rubin 1987). From a fit, all are drawn given its
+    one model, as `GibbsSampler.draw_completed` does (plug-in draws). These vary too little, because
+    they ignore the uncertainty of the model, and are not for `pool_estimates`.
 
     Parameters
     ----------
     source
         What `sample_posterior` returned, or an `MKMCResult`.
     draws
-        How many. From a posterior, evenly spaced over all chains: no more than it has draws of all
-        entries; for independent ones no more than its effective sample size.
+        The number of stacks. From a posterior they are evenly spaced over all chains, and there are
+        at most as many as it has draws of all entries; for independent ones, at most its effective
+        sample size.
     degrees_of_freedom
-        For a fit only, and needed there: nu_k as in `sample_posterior`. A posterior has its own.
+        Needed for a fit, and only for a fit: nu_k as in `sample_posterior`. A posterior has its
+        own.
     seed
-        For a fit only, and needed there: a whole number or a generator. From a posterior nothing
-        is drawn anew.
+        Needed for a fit, and only for a fit: a whole number or a generator. From a posterior,
+        nothing new is drawn.
     observed
-        The stack before `reduce_rank`: its visible entries take the place of their approximations.
-        The completed kernels stay positive semidefinite, for what is added is.
+        The stack before `reduce_rank`: its visible entries replace their approximations. The
+        completed kernels stay positive semidefinite, since what is added is.
 
     Returns
     -------
     DataArray
         Dims ``("imputation", "kernel", "object", "object_bis")``, without NaN, each kernel exactly
-        symmetric; visible entries are those observed, bit for bit. 8 draws K l^2 bytes.
+        symmetric; visible entries are those observed, bit for bit. It takes 8 draws K l^2 bytes.
         The coordinate ``drawn_from`` is ``"posterior"`` or ``"estimate"``.
 
     Raises
     ------
     KernelError
-        Where an argument cannot be used, or the degrees of freedom make no Wishart matrix.
+        If an argument cannot be used, or there is no Wishart matrix of these degrees of freedom.
     LabelError
-        Where `observed` has other kernels or objects.
+        If `observed` has other kernels or objects.
     MKMCError
-        Where `source` is neither, or has too few draws.
+        If `source` is neither a posterior nor a fit, or has too few draws.
 
     Warns
     -----
     MKMCWarning
-        Where the draws are plug-in draws.
+        If the draws are plug-in draws.
 
     Examples
     --------
@@ -95,42 +88,37 @@ def sample_completed(
     >>> sample_completed(posterior, draws=20).sizes
     Frozen({'imputation': 20, 'kernel': 2, 'object': 2, 'object_bis': 2})
     """
-    count = whole_number(draws, "draws", least=1)
     if is_result(source):
-        drawn = _given_the_estimate(source, count, degrees_of_freedom, seed)
+        entries, stack, hidden = _at_the_estimate(source, draws, degrees_of_freedom, seed)
         drawn_from = FROM_ESTIMATE
         warn(
-            "these completions are drawn at the estimated model, as if it were known: they scatter "
-            "too little. Pass a posterior (sample_posterior) where the uncertainty matters."
+            "these completions are drawn at the estimated model, as if it were known: they vary "
+            "too little. Pass a posterior (sample_posterior) if the uncertainty matters."
         )
     else:
         for given, what in ((degrees_of_freedom, "degrees_of_freedom"), (seed, "seed")):
             if given is not None:
-                raise KernelError(f"{what}: the posterior has its own. Leave it out.")
-        drawn = _of_the_posterior(source, count)
+                raise KernelError(f"{what}: the posterior has its own. Omit it.")
+        entries, stack, hidden = _from_the_posterior(source, draws)
         drawn_from = FROM_POSTERIOR
-    stack = drawn.stack if observed is None else _checked_against(observed, drawn.stack)
+    if observed is not None:
+        stack = _checked_against(observed, stack)
+    coords: dict[Any, Any] = {dim: stack[dim].values for dim in stack.dims}
+    coords["drawn_from"] = "imputation", np.full(draws, drawn_from)
     return xr.DataArray(
-        drawn.entries.kernel_matrices(drawn.hidden, stack.values),
+        entries.kernel_matrices(hidden, stack.values),
         dims=("imputation", *stack.dims),
-        coords={
-            "imputation": np.arange(count),
-            "drawn_from": ("imputation", np.full(count, drawn_from)),
-            "kernel": stack["kernel"].values,
-            "object": stack["object"].values,
-            "object_bis": stack["object"].values,
-        },
+        coords={"imputation": np.arange(draws)} | coords,
         name="completed",
         attrs={"long_name": "completed kernel matrices, drawn"},
     )
 
 
-def _of_the_posterior(tree: Any, count: int) -> _Drawn:
-    run = run_of(tree)
-    group = tree["thinned_posterior" if run.plan.every else "posterior"].to_dataset()
-    if run.sampler.size == 0:
-        raise MKMCError("the kernels hide nothing: there is nothing to draw.")
-    draws = group["hidden"].values
+def _from_the_posterior(tree: Any, count: int) -> tuple[Entries, xr.DataArray, NDArray[np.float64]]:
+    """Return the entries, the stack, and draws of the hidden entries."""
+    run = PosteriorRun.from_datatree(tree)
+    _check_hidden(run.sampler)
+    draws = tree["thinned_posterior" if run.plan.every else "posterior"]["hidden"].values
     draws = draws.reshape(-1, draws.shape[-1])  # chain by chain
     if count > len(draws):
         more = " (quantile_draws=)" if run.plan.every else ""
@@ -140,76 +128,68 @@ def _of_the_posterior(tree: Any, count: int) -> _Drawn:
         )
     # The middles of `count` equal stretches.
     chosen = draws[((np.arange(count) + 0.5) * len(draws) / count).astype(np.intp)]
-    return _Drawn(run.entries, run.stack, chosen)
+    return run.entries, run.stack, chosen
 
 
-def _given_the_estimate(
+def _at_the_estimate(
     result: FitResult, count: int, degrees_of_freedom: Any, seed: Any
-) -> _Drawn:
+) -> tuple[Entries, xr.DataArray, NDArray[np.float64]]:
+    """Return the entries, the stack, and draws of the hidden entries given the model."""
     if degrees_of_freedom is None:
         raise KernelError(
-            "degrees_of_freedom: a fit does not say how many independent features make each "
-            "kernel. Pass their numbers, as to sample_posterior."
+            "degrees_of_freedom: a fit does not say how many independent features each kernel was "
+            "made of. Pass their numbers, as to sample_posterior."
         )
     if seed is None:
         raise KernelError("seed: draws from a fit need one. Pass a whole number.")
-    rng = generator(seed)
-    stack = result.observed
-    nu = degrees_per_kernel(degrees_of_freedom, stack["kernel"].values.tolist())
-    em = EM(stack, result.prior, nu)
-    sampler, entries = GibbsSampler(em), Entries(em)
+    rng = np.random.default_rng(seed)
+    em = EM(result.observed, result.prior, degrees_of_freedom)
+    sampler = GibbsSampler(em)
+    _check_hidden(sampler)
+    with threadpool_limits(1):  # the same draws whatever the number of threads
+        drawn = [sampler.draw_completed(result.model, rng).hidden for _ in range(count)]
+    return Entries(em), em.stack, np.stack(drawn)
+
+
+def _check_hidden(sampler: GibbsSampler) -> None:
     if sampler.size == 0:
         raise MKMCError("the kernels hide nothing: there is nothing to draw.")
-    with threadpool_limits(1):  # as the posterior's: the same draws whatever the machine's threads
-        drawn = [sampler.draw_completed(result.model, rng).hidden for _ in range(count)]
-    return _Drawn(entries, em.stack, np.stack(drawn))
 
 
 def _checked_against(observed: Any, stack: xr.DataArray) -> xr.DataArray:
-    """Return `observed`, a stack that shows what `stack` shows."""
+    """Return `observed`; raise unless `reduce_rank` can have made `stack` of it."""
     given = check_stack(observed, what="observed")
-    whose = "Pass the stack that reduce_rank was given."
+    remedy = "Pass the stack that reduce_rank was given."
     for dim in ("kernel", "object"):
         if given[dim].values.tolist() != stack[dim].values.tolist():
             raise LabelError(
-                f"observed: its {dim}s, or their order, are not those of the draws. {whose}"
+                f"observed: its {dim}s, or their order, are not those of the draws. {remedy}"
             )
-    for name, then, now in zip(
+    for name, visible, own, matrix, reduced, eps in zip(
         stack["kernel"].values.tolist(),
         visible_objects(stack).values,
         visible_objects(given).values,
-        strict=True,
-    ):
-        if (then != now).any():
-            label = stack["object"].values[then != now].tolist()[0]
-            raise KernelError(
-                f"observed: kernel {name!r} shows object {label!r} in one of the stacks only. "
-                f"{whose}"
-            )
-    _check_more(given, stack)
-    return given
-
-
-def _check_more(given: xr.DataArray, stack: xr.DataArray) -> None:
-    """Raise where the visible blocks of `given` are not those of `stack` and something beside."""
-    for name, seen, matrix, reduced, eps in zip(
-        stack["kernel"].values.tolist(),
-        visible_objects(stack).values,
         given.values,
         stack.values,
         given["rounding"].values.tolist(),
         strict=True,
     ):
-        place = np.ix_(seen, seen)
-        rest = matrix[place] - reduced[place]
-        # What reduce_rank leaves out is positive semidefinite and orthogonal to what it keeps, to
+        if (visible != own).any():
+            label = stack["object"].values[visible != own].tolist()[0]
+            raise KernelError(
+                f"observed: kernel {name!r} shows object {label!r} in one of the stacks only. "
+                f"{remedy}"
+            )
+        matrix, reduced = (each[np.ix_(visible, visible)] for each in (matrix, reduced))
+        rest = matrix - reduced
+        # What reduce_rank omits is positive semidefinite and orthogonal to what it keeps, up to
         # the rounding of the kernel itself.
-        norm = float(scipy.linalg.norm(matrix[place]))
-        tolerance = rounding_share(len(rest), eps)
-        common = float((rest * reduced[place]).sum())
+        norm, tolerance = float(scipy.linalg.norm(matrix)), rounding_share(len(rest), eps)
+        common = float((rest * reduced).sum())
         least = float(scipy.linalg.eigvalsh(rest)[0]) if rest.any() else 0.0
         if least < -tolerance * norm or common > tolerance * norm**2:
             raise KernelError(
-                f"observed: the draws are not of an approximation of kernel {name!r}: it differs "
-                "by more than reduce_rank leaves out. Pass the stack that reduce_rank was given."
+                f"observed: the draws are not of an approximation of kernel {name!r}, which "
+                f"differs by more than reduce_rank omits. {remedy}"
             )
+    return given

@@ -1,11 +1,9 @@
-"""What a posterior lacks: chains that have not mixed, entries that the data say too little of.
-
-Enters: the sampled entries, and the tree of the draws. Leaves: warnings that name the worst.
-"""
+"""Warnings about a posterior: chains that have not mixed, entries that the data leave open."""
 
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ..errors import ConvergenceWarning, IdentifiabilityWarning, warn
@@ -13,13 +11,9 @@ from .entries import Entries
 
 #: Vehtari et al. 2021, Bayesian Analysis 16, 667.
 LARGEST_R_HAT = 1.01
-
-
-SMALLEST_SIZE = 400.0
-
-
-#: So many entries of a variable are looked at, evenly spread; each takes some milliseconds.
-LOOKED_AT = 500
+SMALLEST_SIZE = 400
+#: How many entries of a variable are examined, evenly spread; each takes some milliseconds.
+EXAMINED = 500
 
 
 def warn_of_entries(entries: Entries) -> None:
@@ -38,56 +32,43 @@ def warn_of_entries(entries: Entries) -> None:
         warn(
             f"{without} entries have no variance in the posterior: the data and the prior count "
             "for too few observations. Their sd is infinite, and neither sd nor Monte Carlo "
-            "errors of means describe them: take quantiles. posterior_summary flags them "
+            "errors of means describe them: use quantiles. posterior_summary flags them "
             "(has_variance).",
             IdentifiabilityWarning,
         )
 
 
 def warn_of_chains(tree: xr.DataTree) -> None:
-    """Warn where ArviZ's diagnostics say that the chains have not mixed, or are too short."""
+    """Warn if ArviZ's diagnostics find that the chains have not mixed, or are too short."""
     import arviz_stats  # slow to import
 
     stats: Any = arviz_stats
-
-    kept = tree["posterior"].to_dataset().assign(lp=tree["sample_stats"]["lp"])
+    parts = [tree["sample_stats"]["lp"].expand_dims(entry=["lp"], axis=2)]
+    for name, draws in tree["posterior"].data_vars.items():
+        dim, count = f"{name}_entry", draws.shape[2]
+        places = np.linspace(0, count - 1, min(count, EXAMINED)).astype(np.intp)
+        own = draws[:, :, places].rename({dim: "entry"})
+        parts.append(own.assign_coords(entry=[f"{name} {label}" for label in own["entry"].values]))
+    examined = xr.concat(parts, "entry")
     dims = ["chain", "draw"]
-    worst: dict[str, tuple[float, str]] = {}
-    for what in ("r_hat", "bulk", "tail"):
-        for name in kept.data_vars:
-            values = kept[name]
-            if values.ndim > 2 and values.shape[2] > LOOKED_AT:
-                places = np.linspace(0, values.shape[2] - 1, LOOKED_AT).astype(np.intp)
-                values = values[:, :, places]
-            if what == "r_hat" and values.sizes["chain"] < 2:
-                continue
-            with np.errstate(divide="ignore", invalid="ignore"):  # of constants: NaN, see below
-                if what == "r_hat":
-                    found = stats.rhat(values, sample_dims=dims)
-                else:
-                    found = stats.ess(values, sample_dims=dims, method=what)
-            sign = 1.0 if what == "r_hat" else -1.0
-            flat = sign * np.atleast_1d(found.values)
-            # NaN: constant to all digits, or not finite; it must not pass for mixed.
-            at = int(np.argmax(np.where(np.isnan(flat), np.inf, flat)))
-            entry = str(name)
-            if found.ndim:
-                entry = f"{name} {kept[found.dims[0]].values[at]!s}"
-            if what not in worst or not flat[at] <= sign * worst[what][0]:
-                worst[what] = float(sign * flat[at]), entry
     messages = []
-    if "r_hat" in worst and not worst["r_hat"][0] <= LARGEST_R_HAT:
-        value, entry = worst["r_hat"]
-        messages.append(f"R-hat is up to {value:.3f} ({entry}), above {LARGEST_R_HAT:g}")
-    size, entry = min(
-        (worst[what] for what in ("bulk", "tail")),
-        key=lambda found: -np.inf if np.isnan(found[0]) else found[0],
-    )
-    if not size >= SMALLEST_SIZE:
-        messages.append(f"the effective sample size is down to {size:.0f} ({entry}), below 400")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sizes = [stats.ess(examined, sample_dims=dims, method=how) for how in ("bulk", "tail")]
+        r_hat = stats.rhat(examined, sample_dims=dims) if examined.sizes["chain"] > 1 else None
+    # Constants have NaN, which must not pass for mixed.
+    if r_hat is not None:
+        ((entry, worst),) = r_hat.to_series().sort_values(na_position="last")[-1:].items()
+        if not worst <= LARGEST_R_HAT:
+            messages.append(f"R-hat is up to {worst:.3f} ({entry}), above {LARGEST_R_HAT:g}")
+    ranked = pd.concat([size.to_series() for size in sizes]).sort_values(na_position="first")
+    ((entry, worst),) = ranked[:1].items()
+    if not worst >= SMALLEST_SIZE:
+        messages.append(
+            f"the effective sample size is down to {worst:.0f} ({entry}), below {SMALLEST_SIZE}"
+        )
     if messages:
         warn(
-            f"{'; '.join(messages)}: the chains are too short. Go on with "
-            "continue_posterior(tree, draws=...), or take more draws.",
+            f"{'; '.join(messages)}: the chains are too short. Continue with "
+            "continue_posterior(tree, draws=...), or sample more draws.",
             ConvergenceWarning,
         )

@@ -1,8 +1,4 @@
-"""Rubin's rules: what a function says of several completed stacks, as one answer.
-
-Enters: a function of a completed stack, and stacks drawn from a posterior. Leaves: its estimate,
-with an uncertainty that counts what is missing.
-"""
+"""Rubin's rules: the answers of a function to several completed stacks, pooled into one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,30 +7,24 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 from ..errors import MKMCError
-from ..utils.arguments import real_number
+from ..utils.arguments import checked, real, share
 from .imputation import FROM_POSTERIOR
 
-#: Beyond this the squares of answers overflow; below its inverse they vanish.
-LARGEST = 1e150
+#: Below this the squares of deviations lose digits, or vanish.
+SMALLEST = float(np.finfo(float).tiny)
 
 
-#: What is returned, and so no dim of an answer.
-NAMES = (
-    "estimate",
-    "standard_error",
-    "lower",
-    "upper",
-    "within",
-    "between",
-    "degrees_of_freedom",
-    "missing_share",
-    "missing_information",
-)
+def _positive_or_infinite(value: Any, what: str) -> Any:
+    """Check the degrees of freedom of a t-test."""
+    if isinstance(value, float) and value == np.inf:
+        return value
+    return real(lambda number: number > 0.0, "a number > 0, or infinity,")(value, what)
 
 
+@checked(complete_degrees_of_freedom=_positive_or_infinite, confidence=share)
 def pool_estimates(
     function: Callable[[xr.DataArray], Any],
     completed: xr.DataArray,
@@ -42,14 +32,14 @@ def pool_estimates(
     complete_degrees_of_freedom: float = np.inf,
     confidence: float = 0.95,
 ) -> xr.Dataset:
-    """Apply a function to every completed stack, and pool what it returns by Rubin's rules.
+    """Apply a function to each completed stack, and pool its answers by Rubin's rules.
 
-    With m stacks, estimates q_i and their variances u_i for complete data:
+    With m stacks, estimates q_i and their complete-data variances u_i,
 
         q = mean q_i,  W = mean u_i,  B = sum (q_i - q)^2 / (m - 1),  T = W + (1 + 1/m) B,
 
-    and (q - true value) / sqrt(T) is Student's t with nu degrees of freedom, where
-    lambda = (1 + 1/m) B / T is the share of the variance that is due to what is missing,
+    and (q - true value) / sqrt(T) follows Student's t with nu degrees of freedom, where
+    lambda = (1 + 1/m) B / T is the share of the variance that is due to the missing entries, and
     1/nu = lambda^2 / (m - 1) + 1/nu_obs, nu_obs = nu_com (nu_com + 1) / (nu_com + 3) (1 - lambda)
     (Rubin 1987, *Multiple Imputation for Nonresponse in Surveys*, 3.1; Barnard and Rubin 1999,
     *Biometrika* 86, 948).
@@ -57,31 +47,34 @@ def pool_estimates(
     Parameters
     ----------
     function
-        From a completed stack, dims ``("kernel", "object", "object_bis")``, to an estimate or to
-        ``(estimate, variance)``: numbers, arrays or labelled ones (pandas, xarray) of one shape,
-        the same labels for every stack. An estimate alone describes these very objects: u_i = 0.
-        It gets copies.
+        Maps a completed stack, dims ``("kernel", "object", "object_bis")``, to an estimate or to
+        ``(estimate, variance)``: numbers, arrays or labeled ones (pandas, xarray) of one shape,
+        with the same labels for every stack. An estimate alone describes these very objects:
+        u_i = 0. The function gets copies.
     completed
-        At least two, of `sample_completed` from a posterior.
+        At least two stacks that `sample_completed` drew from a posterior.
     complete_degrees_of_freedom
-        nu_com, those of the function's own t-test with nothing missing; infinite is a normal one.
+        nu_com, the degrees of freedom of the function's t-test on complete data; infinite means a
+        normal test.
     confidence
-        Of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1.
 
     Returns
     -------
     Dataset
         Over the dims of the estimate: ``estimate``, ``standard_error`` (sqrt T), ``lower`` and
         ``upper``, ``within`` (W), ``between`` (B), ``degrees_of_freedom`` (nu),
-        ``missing_share`` (lambda) and ``missing_information``, the fraction of information that is
-        missing, (r + 2 / (nu + 3)) / (r + 1) with r = (1 + 1/m) B / W.
+        ``missing_share`` (lambda) and ``missing_information``, the fraction of missing
+        information, (r + 2 / (nu + 3)) / (r + 1) with r = (1 + 1/m) B / W.
 
     Raises
     ------
+    KernelError
+        If `confidence` or `complete_degrees_of_freedom` is not such a number.
     MKMCError
-        Where the stacks were not drawn from a posterior: Rubin's rules hold for proper imputations
-        only; where there are less than two, or one of them twice; where what the function returns
-        is not finite, differs in shape or labels, or has a negative variance.
+        If the stacks were not drawn from a posterior, since Rubin's rules hold for proper
+        imputations only; if there are fewer than two, or one of them occurs twice; if an answer
+        of the function is not finite, has a negative variance, or differs in shape or labels.
 
     Examples
     --------
@@ -98,31 +91,32 @@ def pool_estimates(
     if not callable(function):
         raise MKMCError(f"function: {function!r} found; a function of a stack is needed.")
     m = len(stacks)
-    level = real_number(confidence)
-    if level is None or not 0.0 < level < 1.0:
-        raise MKMCError(f"confidence: {confidence!r} found; a number between 0 and 1 is needed.")
-    complete = _positive_or_infinite(complete_degrees_of_freedom)
     answers = [_answer(function, stack.copy(), i) for i, stack in enumerate(stacks)]
     first = answers[0][0]
     for i, answer in enumerate(answers):
         for part in answer:
             _check_alike(part, first, i)
     if not first.size:
-        raise MKMCError("function: it returned no number. Return one at least.")
+        raise MKMCError("function: it returned no number. Return at least one.")
     estimates = np.stack([estimate.values for estimate, _ in answers])
-    within = np.stack([variance.values for _, variance in answers]).mean(axis=0)
-    # From the first: what does not vary has no variance, whatever the rounding of a mean.
+    # Deviations from the first: what does not vary has no variance, however a mean is rounded.
     apart = estimates - estimates[0]
-    _check_range(apart, within)
-    mean = estimates[0] + apart.mean(axis=0)
-    between = apart.var(axis=0, ddof=1)
-    extra = (1.0 + 1.0 / m) * between
-    total = within + extra
-    share = np.divide(extra, total, out=np.zeros_like(total), where=total > 0.0)
-    nu = _degrees(share, within, m, complete)
-    half = stats.t.ppf(0.5 + level / 2.0, nu) * np.sqrt(total)
-    # r / (r + 1) is lambda, and 1 / (r + 1) is 1 - lambda: no division by W.
-    information = share + (1.0 - share) * 2.0 / (nu + 3.0)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        mean = estimates[0] + apart.mean(axis=0)
+        within = np.stack([variance.values for _, variance in answers]).mean(axis=0)
+        between = apart.var(axis=0, ddof=1)
+        extra = (1.0 + 1.0 / m) * between
+        total = within + extra
+        if not np.isfinite(total).all() or (apart.any(axis=0) & (total < SMALLEST)).any():
+            raise MKMCError(
+                "function: the variances of its answers are above 1e308 or below 1e-308, outside "
+                "the range of floating-point numbers. Rescale the answers."
+            )
+        missing = np.where(total > 0.0, extra / total, 0.0)
+        nu = _degrees(missing, within, m, complete_degrees_of_freedom)
+    half = stdtrit(nu, 0.5 + confidence / 2.0) * np.sqrt(total)
+    # r / (r + 1) is lambda and 1 / (r + 1) is 1 - lambda, which avoids a division by W.
+    information = missing + (1.0 - missing) * 2.0 / (nu + 3.0)
     values = {
         "estimate": mean,
         "standard_error": np.sqrt(total),
@@ -131,65 +125,44 @@ def pool_estimates(
         "within": within,
         "between": between,
         "degrees_of_freedom": nu,
-        "missing_share": share,
+        "missing_share": missing,
         "missing_information": np.where(total > 0.0, information, 0.0),
     }
+    if taken := [dim for dim in first.dims if dim in values]:
+        raise MKMCError(
+            f"function: the answer has a dim {taken[0]!r}, which is the name of a result. Rename "
+            "it."
+        )
     pooled = xr.Dataset({name: first.copy(data=value) for name, value in values.items()})
-    pooled.attrs = {"imputations": m, "confidence": level}
+    pooled.attrs = {"imputations": m, "confidence": confidence}
     return pooled
 
 
-def _positive_or_infinite(given: Any) -> float:
-    """Return the degrees of freedom of a t-test."""
-    number = np.inf if isinstance(given, float) and given == np.inf else real_number(given)
-    if number is None or not number > 0.0:
-        raise MKMCError(
-            f"complete_degrees_of_freedom: {given!r} found; a number > 0 is needed, or infinity."
-        )
-    return float(number)
+def _degrees(
+    missing: NDArray[np.float64], within: NDArray[np.float64], m: int, complete: float
+) -> NDArray[np.float64]:
+    """Return Barnard and Rubin's degrees of freedom; m - 1 without a complete-data variance."""
+    inverse = np.divide(missing**2, m - 1)
+    if complete * complete < np.inf:
+        observed = complete * (complete + 1.0) / (complete + 3.0) * (1.0 - missing)
+        inverse = inverse + np.where(within > 0.0, 1.0 / observed, 0.0)
+    degrees: NDArray[np.float64] = 1.0 / inverse
+    return degrees
 
 
 def _check_alike(part: xr.DataArray, first: xr.DataArray, place: int) -> None:
-    """Raise where an answer is of another shape than the first, or of other labels."""
+    """Raise unless an answer has the shape and labels of the first."""
     if part.dims != first.dims or part.shape != first.shape:
         raise MKMCError(
             f"function: shape {part.shape} {part.dims} found for imputation {place}, "
-            f"{first.shape} {first.dims} for the first. All must be alike."
+            f"{first.shape} {first.dims} for the first. Return the same shape for every stack."
         )
     for dim in first.dims:
         if not first.get_index(dim).equals(part.get_index(dim)):
             raise MKMCError(
                 f"function: for imputation {place} the labels of {dim!r}, or their order, are not "
-                "those of the first. All must be alike: select and sort by what does not vary."
+                "those of the first. Select and sort by something that does not vary."
             )
-
-
-def _check_range(apart: NDArray[np.float64], within: NDArray[np.float64]) -> None:
-    """Raise where squares leave the range of numbers."""
-    size = np.abs(apart)
-    # A small one beside a variance within is rightly nothing.
-    small = (size > 0.0) & (size < 1.0 / LARGEST) & (within == 0.0)
-    if (size > LARGEST).any() or small.any():
-        raise MKMCError(
-            "function: answers that differ by more than 1e150, or by less than 1e-150, have no "
-            "variance in the range of numbers. Rescale them."
-        )
-    if (within > LARGEST**2).any():
-        raise MKMCError("function: a variance is above 1e300. Rescale the answers.")
-
-
-def _degrees(
-    share: NDArray[np.float64], within: NDArray[np.float64], m: int, complete: float
-) -> NDArray[np.float64]:
-    """Return Barnard and Rubin's degrees of freedom; without a complete-data variance, m - 1."""
-    of_missing = np.divide(share**2, m - 1)
-    if complete > LARGEST:
-        of_observed = np.zeros_like(share)
-    else:
-        observed = complete * (complete + 1.0) / (complete + 3.0) * (1.0 - share)
-        of_observed = np.divide(1.0, observed, out=np.zeros_like(share), where=within > 0.0)
-    inverse = of_missing + of_observed
-    return np.divide(1.0, inverse, out=np.full_like(share, np.inf), where=inverse > 0.0)
 
 
 def _checked(completed: Any) -> xr.DataArray:
@@ -199,56 +172,47 @@ def _checked(completed: Any) -> xr.DataArray:
     drawn_from = completed.coords.get("drawn_from")
     if drawn_from is None or (drawn_from != FROM_POSTERIOR).any():
         raise MKMCError(
-            "completed: not all drawn from a posterior. Rubin's rules need draws whose models were "
-            "drawn, too: completions at an estimate understate the variance. Pass "
+            "completed: not all drawn from a posterior. Rubin's rules need draws of the model, "
+            "too: completions at an estimate understate the variance. Pass "
             "sample_completed(posterior, draws=...)."
         )
     if "imputation" in completed.indexes and not completed.indexes["imputation"].is_unique:
         raise MKMCError(
-            "completed: a draw occurs more than once along 'imputation', and says no more than "
-            "once. If these are different draws, give each a label of its own."
+            "completed: a draw occurs more than once along 'imputation', but counts only once. "
+            "If these are different draws, give each its own label."
         )
     if len(completed) < 2:
-        raise MKMCError("completed: one stack has no variance. Draw two at least, better 20.")
+        raise MKMCError("completed: one stack has no variance. Draw at least 2, preferably 20.")
     return completed
 
 
 def _answer(
     function: Callable[[xr.DataArray], Any], stack: xr.DataArray, place: int
 ) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return what the function says of one stack: estimate and variance, labelled, finite."""
+    """Return the function's answer to one stack: estimate and variance, labeled and finite."""
     answer = function(stack)
-    estimate, variance = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, 0.0)
-    try:
-        labelled = _labelled(estimate)
-        spread = _labelled(variance)
-    except MKMCError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise MKMCError(
-            f"function: {answer!r} found for imputation {place}; numbers are needed, an estimate "
-            "or (estimate, variance)."
-        ) from error
-    if spread.ndim == 0:
-        spread = xr.full_like(labelled, spread.item())
-    if not (np.isfinite(labelled).all() and np.isfinite(spread).all() and (spread >= 0.0).all()):
+    pair = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, 0.0)
+    estimate, variance = (_labeled(part, answer, place) for part in pair)
+    if variance.ndim == 0:
+        variance = xr.full_like(estimate, variance.item())
+    if not (np.isfinite(estimate).all() and np.isfinite(variance).all() and (variance >= 0).all()):
         raise MKMCError(
             f"function: an estimate or a variance for imputation {place} is not finite, or a "
             "variance is negative. Such answers cannot be pooled."
         )
-    return labelled, spread
+    return estimate, variance
 
 
-def _labelled(values: Any) -> xr.DataArray:
-    array = values if isinstance(values, xr.DataArray) else xr.DataArray(np.asarray(values))
-    if isinstance(values, pd.Series | pd.DataFrame):
-        array = xr.DataArray(values)  # with its labels
+def _labeled(values: Any, answer: Any, place: int) -> xr.DataArray:
+    try:
+        labels = isinstance(values, xr.DataArray | pd.Series | pd.DataFrame)
+        array = xr.DataArray(values if labels else np.asarray(values))
+    except (TypeError, ValueError):
+        array = xr.DataArray("no array")
     if array.dtype.kind not in "biuf":
-        raise TypeError("not numbers")
-    if taken := [dim for dim in array.dims if dim in NAMES]:
         raise MKMCError(
-            f"function: the answer has a dim {taken[0]!r}, which is what a result of pooling is "
-            "called. Rename it."
+            f"function: {answer!r} found for imputation {place}; numbers are needed, an estimate "
+            "or (estimate, variance)."
         )
     plain: xr.DataArray = array.reset_coords(drop=True).astype(np.float64)
     return plain

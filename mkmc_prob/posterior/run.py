@@ -1,11 +1,9 @@
-"""A run of chains, and the way back to it from the tree of a posterior.
-
-Enters: a tree that `posterior_tree` made, perhaps read from a file, perhaps edited. Leaves: the
-run, which can go on; or an error that says what is damaged.
-"""
+"""`PosteriorRun`: chains, what they sample and what was drawn, as an `xarray.DataTree` and back."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,138 +16,240 @@ from ..errors import MKMCError
 from ..linalg.symmetric import Matrix
 from ..model.prior import WishartPrior
 from ..stacks.labels import with_labels
-from .chains import Block, Chain, Moments, Plan, State
+from ..stacks.matrix import labelled
+from ..stacks.stack import visible_objects
+from ..utils.version import __version__
+from .chains import Chains, Draws, Moments, Plan, State
 from .entries import Entries, Places
 from .gibbs import GibbsSampler
 
-#: The version of the layout of these trees.
+#: The version of the layout of the trees.
 LAYOUT = 1
+QUANTILES = (0.05, 0.5, 0.95)
 
 
 @dataclass
-class Run:
+class PosteriorRun:
     """A run of chains: what they sample, what is kept, and what was drawn."""
 
     stack: xr.DataArray
     sampler: GibbsSampler
     entries: Entries
     plan: Plan
-    #: How many draws of all entries are kept at most, over all chains, where not all are.
+    #: The most draws of all entries that are kept over all chains, unless all draws are.
     most: int
     starts: Matrix
-    chains: list[Chain]
+    chains: Chains
+    interrupted: bool = False
 
-    def thin(self, draws: int) -> None:
-        """Widen the spacing of the draws of all entries, for chains of so many draws in all."""
+    def find(self, entry: Any, what: str) -> tuple[str, int]:
+        """Return the group of an entry, ``"model"`` or ``"hidden"``, and its place there."""
+        places = self.entries.find([entry], what)
+        return "model" if len(places[0]) else "hidden", int(np.concatenate(places)[0])
+
+    def draws(self, group: str, place: int) -> NDArray[np.float64]:
+        """Return the draws of an entry, shape (chains, draws): all, or else the thinned ones."""
+        kept: Places = getattr(self.plan, group)
+        at = int(np.searchsorted(kept, place))
+        if at < len(kept) and kept[at] == place:
+            draws: NDArray[np.float64] = getattr(self.chains.draws, group)[:, :, at]
+            return draws
+        place += self.entries.size_model if group == "hidden" else 0
+        return self.chains.draws.thinned[:, :, place]
+
+    def thin(self, length: int) -> None:
+        """Thin the draws of all entries further, for chains of `length` draws in all."""
         times = 1
-        while -(-draws // (self.plan.every * times)) > self.most // len(self.chains):
+        while -(-length // (self.plan.every * times)) > self.most // len(self.starts):
             times *= 2
         self.plan = self.plan._replace(every=self.plan.every * times)
-        for c, chain in enumerate(self.chains):
-            block = joined(chain)._replace(thinned=chain.thinned[::times])
-            self.chains[c] = chain._replace(blocks=(block,))
+        draws = self.chains.draws
+        thinned = draws._replace(thinned=draws.thinned[:, ::times])
+        self.chains = self.chains._replace(blocks=[thinned])
 
-
-def run_of(tree: xr.DataTree) -> Run:
-    """Return the run that `tree_of` made `tree` of.
-
-    Raises
-    ------
-    MKMCError
-        Where the tree is another one, or was changed: it holds less than all draws, say.
-    """
-    layout: Any = None
-    if isinstance(tree, xr.DataTree):
-        layout = tree.attrs.get("mkmc_prob_posterior_layout")
-    if np.ndim(layout) or layout != LAYOUT:
-        raise MKMCError(
-            f"not a posterior of this version of mkmc_prob (layout {LAYOUT}). Pass what "
-            "sample_posterior returns or load_posterior reads."
+    def to_datatree(self) -> xr.DataTree:
+        """Return the whole run, as `sample_posterior` describes it."""
+        em, plan, draws = self.sampler.em, self.plan, self.chains.draws
+        self.chains = self.chains._replace(blocks=[draws])  # which frees the separate blocks
+        objects = self.stack["object"].values
+        chain = {"chain": np.arange(len(self.starts))}
+        sampled = chain | {"draw": np.arange(self.chains.drawn)}
+        pairs: dict[str, Any] = {"object": objects, "object_bis": objects}
+        labels = self.entries.labels(plan.model, plan.hidden)
+        posterior = xr.Dataset(coords=sampled)
+        for name, values in (("model", draws.model), ("hidden", draws.hidden)):
+            if values.size:  # ArviZ takes no variable without entries
+                posterior[name] = (("chain", "draw", f"{name}_entry"), values)
+                # The label alone: further coordinates of one variable stop ArviZ's summary.
+                posterior[f"{name}_entry"] = labels[f"{name}_entry"]
+        constants = labels.assign(
+            visible=visible_objects(self.stack),
+            degrees_of_freedom=("kernel", em.degrees_of_freedom),
+            rank=("kernel", self.sampler.ranks),
+            strength=em.prior.strength,
         )
-    try:
-        return _run_of(tree)
-    except Exception as error:  # what was changed or damaged can raise nearly anything
-        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise MKMCError(
-            f"the posterior is damaged, or not whole: {what}. Pass the whole tree that "
-            "sample_posterior returned; select from its groups."
-        ) from error
-
-
-def joined(chain: Chain) -> Block:
-    """Return all that was kept of a chain as one block."""
-    return Block(chain.lp, chain.model, chain.hidden, Moments.none(0), chain.thinned)
-
-
-def _run_of(tree: xr.DataTree) -> Run:
-    observed = with_labels(tree["observed_data"].to_dataset())
-    constants = with_labels(tree["constant_data"].to_dataset())
-    posterior, state = tree["posterior"].to_dataset(), tree["state"].to_dataset()
-    prior = WishartPrior(float(constants["strength"]), constants.get("scale"))
-    problem = Problem.of(observed["kernels"], prior, constants["degrees_of_freedom"])
-    stack, em = problem.stack.array, EM.of(*problem)
-    sampler, entries = GibbsSampler(em), Entries(em)
-    every, most = (int(tree.attrs[name]) for name in ("every", "quantile_draws"))
-    int(tree.attrs["interrupted"])
-    plan = Plan(*_places(entries, constants), every=every)
-    size, count = len(em.objects), posterior.sizes["chain"]
-    (drawn,) = set(state["drawn"].values.tolist())
-    lp = _values(tree["sample_stats"].to_dataset(), "lp", (count, drawn))
-    model = _kept(posterior, "model", (count, drawn, len(plan.model)))
-    hidden = _kept(posterior, "hidden", (count, drawn, len(plan.hidden)))
-    factors = _values(state, "factor", (count, size, size))
-    starts = _values(tree["start"].to_dataset(), "factor", (count, size, size))
-    if most < count or every < 0 or bool(every) != ("thinned_posterior" in tree):
-        raise ValueError("every, quantile_draws")
-    if every:
-        group = tree["thinned_posterior"].to_dataset()
-        number = -(-drawn // every)
-        thinned = np.concatenate(
-            [
-                _values(group, "model", (count, number, entries.size_model)),
-                _values(group, "hidden", (count, number, entries.size_hidden)),
-            ],
-            axis=2,
+        if em.prior.scale is not None:
+            constants["scale"] = labelled(em.prior.scale_matrix(objects), objects, "scale")
+        matrix, lp = ("chain", "row", "column"), (("chain", "draw"), draws.lp)
+        states = self.chains.states
+        state = {
+            "drawn": ("chain", np.array([own.drawn for own in states])),
+            "factor": (matrix, np.stack([own.factor for own in states])),
+            "random": ("chain", np.array([json.dumps(own.random) for own in states])),
+        }
+        models = self.starts @ self.starts.swapaxes(1, 2)
+        start = {"model": (("chain", *pairs), models), "factor": (matrix, self.starts)}
+        groups = {
+            "posterior": posterior,
+            "sample_stats": xr.Dataset({"lp": lp}, coords=sampled),
+            "observed_data": xr.Dataset({"kernels": self.stack}),
+            "constant_data": constants,
+            "start": xr.Dataset(start, coords=chain | pairs),
+        }
+        if plan.every:
+            values = draws.thinned
+            for name in ("mean", "squares"):
+                own = np.stack([getattr(moments, name) for moments in self.chains.moments])
+                state[name] = ("chain", "place"), own
+            moments = reduce(Moments.merged, self.chains.moments)
+            mean, sd = moments.mean, np.sqrt(moments.squares / (moments.number - 1))
+            # Without labels, which would take as much memory as the draws: in the order of Entries.
+            model, hidden = np.split(values, [self.entries.size_model], axis=2)
+            groups["thinned_posterior"] = xr.Dataset(
+                {
+                    "model": (("chain", "draw", "place"), model),
+                    "hidden": (("chain", "draw", "hidden_place"), hidden),
+                },
+                coords=chain | {"draw": sampled["draw"][:: plan.every]},
+            )
+        else:
+            values = np.concatenate([draws.model, draws.hidden], axis=2)
+            mean, sd = values.mean(axis=(0, 1)), values.std(axis=(0, 1), ddof=1)
+        quantiles = np.quantile(values, QUANTILES, axis=(0, 1))
+        groups["posterior_summary"] = self._summary(np.stack([mean, sd, *quantiles])).assign_coords(
+            kernel=self.stack["kernel"].values, quantile=list(QUANTILES), **pairs
         )
-        means = _values(state, "mean", (count, entries.size))
-        squares = _values(state, "squares", (count, entries.size))
-    chains = []
-    for c in range(count):
-        random = json.loads(state["random"].values[c])
-        np.random.PCG64().state = random  # raises where it is none
-        moments, kept = Moments.none(0), []
-        if every:
-            moments, kept = Moments(drawn, means[c], squares[c]), list(thinned[c])
-        block = Block(lp[c], model[c], hidden[c], Moments.none(0), kept)
-        chains.append(Chain(State(factors[c], random, drawn), moments, (block,)))
-    return Run(stack, sampler, entries, plan, most, starts, chains)
+        groups["state"] = xr.Dataset(state, coords=chain)
+        tree = xr.DataTree.from_dict(groups)
+        tree.attrs = {
+            "inference_library": "mkmc_prob",
+            "inference_library_version": __version__,
+            "mkmc_prob_posterior_layout": LAYOUT,
+            "interrupted": int(self.interrupted),
+            "every": plan.every,
+            "quantile_draws": self.most,
+        }
+        return tree
 
+    def _summary(self, values: NDArray[np.float64]) -> xr.Dataset:
+        """Return mean, sd and quantiles of all entries as matrices, and what the data say of each.
 
-def _kept(posterior: xr.Dataset, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return the draws that are kept; there is no variable where they are of no entry."""
-    return _values(posterior, name, shape) if shape[-1] else np.empty(shape)
+        `values` has them along its first axis.
+        """
+        entries, observed = self.entries, self.stack.values
+        cut, hidden = entries.size_model, np.isnan(observed)
+        of_model, of_kernels = entries.has_variance
+        model = entries.model_matrix(values[:, :cut])
+        completed = entries.kernel_matrices(values[:, cut:], observed)
+        completed[1][~hidden] = 0.0
+        pair = ("object", "object_bis")
+        summary: dict[str, Any] = {}
+        for name, dims, found, alone, exists in (
+            ("model", pair, model, entries.prior_only, of_model),
+            ("completed", ("kernel", *pair), completed, hidden & entries.prior_only, of_kernels),
+        ):
+            found[1][~exists] = np.inf
+            summary[f"{name}_mean"] = dims, found[0]
+            summary[f"{name}_sd"] = dims, found[1]
+            summary[f"{name}_quantile"] = ("quantile", *dims), found[2:]
+            summary[f"{name}_prior_only"] = dims, alone
+            summary[f"{name}_has_variance"] = dims, exists
+        return xr.Dataset(summary)
 
+    @classmethod
+    def from_datatree(cls, tree: xr.DataTree) -> "PosteriorRun":
+        """Return the run that `to_datatree` made `tree` of.
 
-def _values(group: xr.Dataset, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return a variable's values; raise where it is of another shape, or not all numbers."""
-    values = group[name].values
-    if values.shape != shape:
-        raise ValueError(f"{name} has shape {values.shape} instead of {shape}")
-    if values.dtype.kind != "f" or not np.isfinite(values).all():
-        raise ValueError(f"{name} is not all finite numbers")
-    return np.asarray(values, dtype=np.float64)
+        Raises
+        ------
+        MKMCError
+            If the tree is another one, or was changed: it does not hold all draws, for instance.
+        """
+        attrs: dict[Any, Any] = tree.attrs if isinstance(tree, xr.DataTree) else {}
+        layout: Any = attrs.get("mkmc_prob_posterior_layout")
+        if np.ndim(layout) or layout != LAYOUT:
+            raise MKMCError(
+                f"not a posterior of this version of mkmc_prob (layout {LAYOUT}). Pass what "
+                "sample_posterior returns or load_posterior reads."
+            )
+        try:
+            return cls._from_datatree(tree)
+        except Exception as error:  # what was changed or damaged can raise nearly anything
+            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise MKMCError(
+                f"the posterior is damaged, or not whole: {what}. Pass the whole tree that "
+                "sample_posterior returned, and select from its groups."
+            ) from error
+
+    @classmethod
+    def _from_datatree(cls, tree: xr.DataTree) -> "PosteriorRun":
+        constants = with_labels(tree["constant_data"].to_dataset())
+        state = tree["state"].to_dataset()
+        observed = with_labels(tree["observed_data"].to_dataset())["kernels"]
+        prior = WishartPrior(float(constants["strength"]), constants.get("scale"))
+        problem = Problem.of(observed, prior, constants["degrees_of_freedom"])
+        stack, em = problem.stack.array, EM.of(*problem)
+        entries = Entries(em)
+        every, most, interrupted = (
+            int(tree.attrs[name]) for name in ("every", "quantile_draws", "interrupted")
+        )
+        plan = Plan(*_places(entries, constants), every=every)
+        (drawn,) = set(state["drawn"].values.tolist())
+        count, size = state.sizes["chain"], len(em.objects)
+        if most < count or every < 0 or bool(every) != ("thinned_posterior" in tree):
+            raise ValueError("every, quantile_draws")
+
+        def numbers(path: str, *shape: int) -> NDArray[np.float64]:
+            if not shape[-1]:  # there is no variable of no entries
+                return np.empty((count, *shape))
+            values: NDArray[Any] = tree[path].to_numpy()
+            if values.shape != (count, *shape):
+                raise ValueError(f"{path} has shape {values.shape}, not {(count, *shape)}")
+            if values.dtype.kind != "f" or not np.isfinite(values).all():
+                raise ValueError(f"{path} does not hold finite numbers only")
+            return np.asarray(values, dtype=np.float64)
+
+        lp = numbers("sample_stats/lp", drawn)
+        model = numbers("posterior/model", drawn, len(plan.model))
+        hidden = numbers("posterior/hidden", drawn, len(plan.hidden))
+        factors, starts = numbers("state/factor", size, size), numbers("start/factor", size, size)
+        sizes = (entries.size_model, entries.size_hidden) if every else (0, 0)
+        number = -(-drawn // max(every, 1))
+        thinned = [
+            numbers(f"thinned_posterior/{name}", number, own)
+            for name, own in zip(("model", "hidden"), sizes, strict=True)
+        ]
+        means, squares = (numbers(f"state/{name}", sum(sizes)) for name in ("mean", "squares"))
+        number = drawn if every else 0
+        moments = [Moments(number, *own) for own in zip(means, squares, strict=True)]
+        states = []
+        for factor, text in zip(factors, state["random"].values.tolist(), strict=True):
+            np.random.PCG64().state = json.loads(text)  # raises if it is no state
+            states.append(State(factor, json.loads(text), drawn))
+        chains = Chains(
+            states, moments, [Draws(lp, model, hidden, np.concatenate(thinned, axis=2))]
+        )
+        sampler = GibbsSampler(em)
+        return cls(stack, sampler, entries, plan, most, starts, chains, bool(interrupted))
 
 
 def _places(entries: Entries, constants: xr.Dataset) -> tuple[Places, Places]:
-    """Return which entries a posterior has draws of."""
-    sizes = constants.sizes["model_entry"], constants.sizes["hidden_entry"]
-    if sizes == (entries.size_model, entries.size_hidden):
-        return np.arange(entries.size_model), np.arange(entries.size_hidden)
-    named: list[tuple[Any, ...]] = []
-    for group, parts in (
-        ("model", ("object", "object_bis")),
-        ("hidden", ("kernel", "object", "object_bis")),
-    ):
-        columns = [constants[f"{group}_{part}"].values.tolist() for part in parts]
-        named += zip(*columns, strict=True)
-    return entries.find(named)
+    """Return which entries are kept in full."""
+    if constants.sizes["model_entry"] + constants.sizes["hidden_entry"] == entries.size:
+        return entries.spread(entries.size)
+
+    def named(*columns: str) -> Iterable[Any]:
+        return zip(*(constants[column].values.tolist() for column in columns), strict=True)
+
+    model = named("model_object", "model_object_bis")
+    return entries.find([*model, *named("hidden_kernel", "hidden_object", "hidden_object_bis")])

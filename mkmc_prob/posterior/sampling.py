@@ -1,8 +1,7 @@
-"""How sure is a completed entry? The posterior of the model matrix and of what kernels hide.
+"""The posterior of the model matrix and of the hidden entries: sampled, continued, saved, loaded.
 
-Enters: an incomplete stack, a prior and degrees of freedom. Leaves: draws of both, as an
-`xarray.DataTree` in ArviZ's schema, which can be saved and continued. The sampler is in `gibbs`,
-its chains in `chains`, the entries they are made of in `entries`, the tree in `posterior_tree`.
+`gibbs` has the sampler, `chains` its chains, `entries` the sampled entries, and `run` the run that
+becomes an `xarray.DataTree` in ArviZ's schema.
 """
 
 import os
@@ -18,25 +17,29 @@ from ..errors import ConvergenceWarning, KernelError, MKMCError, warn
 from ..model.prior import WishartPrior
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.stack import warn_of_scales
-from ..utils.arguments import generator, whole_number
-from ..utils.files import a_path, replace_file
-from ..utils.netcdf import open_tree
+from ..utils.arguments import checked, choice, whole
+from ..utils.arguments import seed as a_seed
+from ..utils.netcdf import open_tree, write_netcdf
 from ..utils.processes import interrupts_held
-from .chains import Chain, Moments, Plan, run_chains, start_chain
+from .chains import Chains, Moments, Plan, run_chains, start_chain
 from .entries import Entries
 from .gibbs import GibbsSampler
 from .mixing import warn_of_chains, warn_of_entries
-from .run import Run, run_of
-from .tree import tree_of
+from .run import PosteriorRun
 
-#: All entries are kept where their draws take no more bytes than this.
+#: All entries are kept if their draws take no more bytes than this.
 ALL_BYTES = 2**27
-
-
-#: How many entries are kept in full where not all are and nobody names any.
+#: How many entries are kept in full if not all are and none is named.
 SPREAD = 200
 
 
+@checked(
+    draws=whole(least=4),
+    tune=whole(least=0),
+    chains=whole(least=1),
+    seed=a_seed,
+    workers=whole(least=1),
+)
 def sample_posterior(
     stack: xr.DataArray,
     *,
@@ -56,40 +59,42 @@ def sample_posterior(
 
     Equation :eq:`eq-posterior` of the derivation.
 
-    By Gibbs sampling with data augmentation, the stochastic twin of EM (`GibbsSampler` has both
-    updates side by side). There is nothing to tune; `tune` draws only let a chain forget its start.
+    The draws come from Gibbs sampling with data augmentation, the stochastic counterpart of EM
+    (`GibbsSampler` compares the updates of both). It has no tuning parameters; the `tune` draws
+    only let a chain forget its start.
 
     Parameters
     ----------
     stack
-        The incomplete kernels, from `stack_kernels`. Not changed.
+        The incomplete kernels, from `stack_kernels`. It is not changed.
     degrees_of_freedom
-        nu_k, how many independent features make kernel k: nu_k Q(k) ~ Wishart(nu_k, M). A whole
-        number of at least the rank of the visible block, or any number above l - 1; one for all
-        kernels, one per kernel, or labelled by kernel. It decides how wide the posterior is, so
-        there is no default. Features that depend on each other count for fewer than they are.
+        nu_k, the number of independent features of kernel k: nu_k Q(k) ~ Wishart(nu_k, M). A whole
+        number that is at least the rank of the visible block, or any number above l - 1; one for
+        all kernels, one per kernel, or labeled by kernel. It determines the width of the posterior,
+        so there is no default. Dependent features count for fewer than their number.
     strength, prior
         As in `fit`: lambda, or the prior itself; one of them is needed. `select_strength` chooses
-        it, for the same degrees of freedom: it is relative to their sum. The proper reading of the
-        prior is meant, M^-1 ~ Wishart(lambda + l + 1, (lambda T)^-1).
+        lambda for the same degrees of freedom: it is relative to their sum. The prior is used in
+        its proper form, M^-1 ~ Wishart(lambda + l + 1, (lambda T)^-1).
     draws, tune
-        How many draws each chain keeps, at least 4, and how many it drops before.
+        How many draws each chain keeps, at least 4, and how many it discards first.
     chains
-        How many chains, each from a dispersed start of its own. R-hat needs two.
+        The number of chains, each from its own dispersed start. R-hat needs two.
     seed
         A whole number or a generator. The draws depend on it alone, not on `workers`: every chain
-        has random numbers of its own (`SeedSequence.spawn`) and runs on one BLAS thread.
+        has its own random numbers (`SeedSequence.spawn`) and runs on one BLAS thread.
     keep
         Which entries to keep every draw of: "all", or a list of ``(object, object)`` for the
-        model's and ``(kernel, object, object)`` for a kernel's. "auto" keeps all where they take
-        at most 128 MiB, and else 200, evenly spread: then name those that ArviZ or
-        `posterior_entry` is to be asked for. Visible entries are constants and not among them.
+        model's and ``(kernel, object, object)`` for a kernel's. "auto" keeps all if they take at
+        most 128 MiB, and otherwise 200, evenly spread; then name the entries that you will examine
+        with ArviZ or `posterior_entry`. Visible entries are constants and are not among them.
     quantile_draws
-        Where not all is kept: at most so many draws, over all chains and evenly spaced, are kept
-        of all entries. Quantiles are theirs: that at p is of probability p with a standard error of
-        sqrt(p (1 - p) / quantile_draws), were the draws independent: 1.5 % at 5 % with 200.
+        If not all entries are kept in full: the most draws of all entries that are kept, over all
+        chains and evenly spaced. Quantiles are computed from these draws. If they were
+        independent, the quantile at p would have probability p with a standard error of
+        sqrt(p (1 - p) / quantile_draws): 1.5 % at 5 % with 200.
     workers
-        How many processes run chains at a time (needs joblib).
+        How many processes run chains at a time (more than one needs joblib).
     progress
         Whether to show a progress bar.
 
@@ -98,45 +103,45 @@ def sample_posterior(
     xarray.DataTree
         In ArviZ's schema: ``posterior`` (``model`` over ``model_entry``, ``hidden`` over
         ``hidden_entry``), ``sample_stats`` (``lp``, the log-posterior of the precision without
-        its constant: the penalized log-likelihood of `fit`), ``observed_data``,
-        ``constant_data``; and of this package's own ``posterior_summary`` (mean, sd and quantiles
-        of every entry of the model and of the completed kernels, and what the data say of each),
-        ``start`` (the dispersed starts), ``state`` (for `continue_posterior`) and, where not all
-        is kept, ``thinned_posterior``.
+        its constant: the penalized log-likelihood of `fit`), ``observed_data`` and
+        ``constant_data``. In addition: ``posterior_summary`` (mean, sd and quantiles of every
+        entry of the model and of the completed kernels, and what the data say of each), ``start``
+        (the dispersed starts), ``state`` (for `continue_posterior`) and, if not all entries are
+        kept in full, ``thinned_posterior``.
 
     Raises
     ------
     KernelError, LabelError, IndefiniteKernelError
-        Where the stack or an argument cannot be used.
+        If the stack or an argument cannot be used.
     MKMCError
-        Where `workers` is more than 1 and joblib is not installed.
+        If `workers` is more than 1 and joblib is not installed, or a worker process dies.
     KeyboardInterrupt
-        Where Ctrl-C strikes before there are 4 draws. Later it ends the run with a warning, and
-        what was drawn is returned; another one then ends the diagnostics.
+        If Ctrl-C is pressed before there are 4 draws. Later it ends the run with a warning, and
+        the draws so far are returned; a second one ends the diagnostics.
 
     Warns
     -----
     ConvergenceWarning
-        R-hat above 1.01 or an effective sample size below 400 (Vehtari et al. 2021, *Bayesian
-        Analysis* 16, 667) of the log-posterior or of entries that are kept in full (500 of the
-        model's and 500 of the kernels', evenly spread, where there are more); interrupted.
+        If R-hat is above 1.01 or an effective sample size is below 400 (Vehtari et al. 2021,
+        *Bayesian Analysis* 16, 667), for the log-posterior or for entries that are kept in full (at
+        most 500 of the model's and 500 of the kernels', evenly spread); if the run was interrupted.
     IdentifiabilityWarning
-        Entries that the prior alone determines, or that have no variance: quantiles describe them.
+        If the prior alone determines entries, or entries have no variance: use their quantiles.
     MKMCWarning
-        Kernels whose scales differ by more than a factor of 10.
+        If the scales of the kernels differ by more than a factor of 10.
 
     Notes
     -----
     With C chains of D draws, E sampled entries (l (l + 1) / 2 of the model and n m + m (m + 1) / 2
-    of each kernel that shows n and hides m objects), F of them kept in full, R = `quantile_draws`
-    and K kernels, the result takes 8 bytes times
+    of each kernel with n visible and m hidden objects), F of them kept in full, R =
+    `quantile_draws` and K kernels, the result takes 8 bytes times
 
         C D (F + 1) + E (R + 2 C) + (6 K + 5 + 3 C) l^2,
 
-    its second term only where not all is kept; the labels of the F entries and flags of (K + 1) l^2
-    entries, a byte or two each, come to it. Beyond that the sampler has about (3 K + 10) l^2,
-    and a chain that runs another E (R / C + 6). The first term is held three times while the
-    result is put together.
+    its second term only if not all entries are kept in full. To this come the labels of the F
+    entries, and flags of (K + 1) l^2 entries, a byte or two each. The sampler itself takes about
+    (3 K + 10) l^2, and a running chain another E (R / C + 6). The first term is held three
+    times while the result is put together.
 
     Examples
     --------
@@ -157,14 +162,11 @@ def sample_posterior(
     """
     if strength is None and prior is None:
         raise KernelError(
-            "strength: none found. It is relative to the degrees of freedom: choose it by "
+            "strength: none found. It is relative to the degrees of freedom: choose it with "
             "select_strength(stack, degrees_of_freedom=...), or pass a prior."
         )
     prior = one_prior(DEFAULT_STRENGTH if strength is None else strength, prior)
-    draws, tune = whole_number(draws, "draws", least=4), whole_number(tune, "tune", least=0)
-    chains = whole_number(chains, "chains", least=1)
-    most = whole_number(quantile_draws, "quantile_draws", least=chains)
-    workers = whole_number(workers, "workers", least=1)
+    most = whole(least=chains)(quantile_draws, "quantile_draws")
     seeds = _spawned(seed, chains)
     problem = Problem.of(stack, prior, degrees_of_freedom)
     stack, sampler = problem.stack.array, GibbsSampler(EM.of(*problem))
@@ -172,29 +174,24 @@ def sample_posterior(
     plan = _plan(entries, keep, draws, chains, most)
     warn_of_scales(stack)
     warn_of_entries(entries)
-    standing = [start_chain(sampler, np.random.Generator(np.random.PCG64(s))) for s in seeds]
-    size = entries.size if plan.every else 0
-    run = Run(
-        stack=stack,
-        sampler=sampler,
-        entries=entries,
-        plan=plan,
-        most=most,
-        starts=np.stack([state.factor for state in standing]),
-        chains=[Chain(state, Moments.none(size)) for state in standing],
-    )
+    states = [start_chain(sampler, np.random.Generator(np.random.PCG64(own))) for own in seeds]
+    none = np.zeros(entries.size if plan.every else 0)
+    standing = Chains(states, [Moments(0, none, none)] * chains, [])
+    starts = np.stack([state.factor for state in states])
+    run = PosteriorRun(stack, sampler, entries, plan, most, starts, standing)
     return _finished(run, tune=tune, draws=draws, workers=workers, progress=progress)
 
 
+@checked(draws=whole(least=1), workers=whole(least=1))
 def continue_posterior(
     tree: xr.DataTree, *, draws: int, workers: int = 1, progress: bool = False
 ) -> xr.DataTree:
-    """Return the posterior with more draws, the ones that a longer run would have had.
+    """Return the posterior with more draws, those that a longer run would have had.
 
     Parameters
     ----------
     tree
-        What `sample_posterior` returned, or `load_posterior` read.
+        What `sample_posterior` or `load_posterior` returned.
     draws
         How many draws to add to each chain.
     workers, progress
@@ -203,7 +200,7 @@ def continue_posterior(
     Raises
     ------
     MKMCError
-        Where the tree is not such a one.
+        If `tree` is not a posterior.
 
     Examples
     --------
@@ -217,24 +214,22 @@ def continue_posterior(
     >>> longer["posterior"].identical(sample_posterior(stack, draws=2500, **options)["posterior"])
     True
     """
-    draws = whole_number(draws, "draws", least=1)
-    workers = whole_number(workers, "workers", least=1)
-    run = run_of(tree)
+    run = PosteriorRun.from_datatree(tree)
     if run.plan.every:
-        run.thin(run.chains[0].state.drawn + draws)
+        run.thin(run.chains.drawn + draws)
     return _finished(run, tune=0, draws=draws, workers=workers, progress=progress)
 
 
 def save_posterior(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
     """Write what `sample_posterior` returned to a netCDF file (suffix .nc), without loss.
 
-    An existing file is replaced when the new one is complete. What was added to the tree is not
-    kept. Every number has a checksum: a damaged file is refused.
+    An existing file is replaced once the new one is complete. `load_posterior` drops what was added
+    to the tree. Every number has a checksum, so that a damaged file is refused.
 
     Raises
     ------
     MKMCError
-        Where the suffix is not ``.nc``, or the tree is not such a one.
+        If the suffix is not ``.nc``, or `tree` is not a posterior.
 
     Examples
     --------
@@ -250,36 +245,19 @@ def save_posterior(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
     >>> again.identical(tree)
     True
     """
-    path = a_path(path)
-    if path.suffix.lower() != ".nc":
-        raise MKMCError(f"{path}: posteriors are netCDF files, whose suffix is .nc. Add it.")
-    run_of(tree)
-    with replace_file(path) as draft:
-        try:
-            # NaN is a value here, not a mark in the file, and encodings lose digits.
-            plain = {
-                group.path: {name: _encoding(values) for name, values in group.variables.items()}
-                for group in tree.subtree
-            }
-            tree.to_netcdf(draft, engine="h5netcdf", encoding=plain)
-        except OSError:
-            raise  # the disk, not the tree
-        except Exception as error:
-            raise MKMCError(
-                f"{path}: netCDF cannot hold this posterior ({error}). Make the attributes and "
-                "further coordinates of the stack text or numbers, or drop them."
-            ) from error
+    PosteriorRun.from_datatree(tree)
+    write_netcdf(tree, path, what="posterior", checksums=True)
 
 
 def load_posterior(path: str | os.PathLike[str]) -> xr.DataTree:
-    """Read a posterior that `save_posterior` wrote; its example shows both.
+    """Read a posterior that `save_posterior` wrote; see the example there.
 
     Raises
     ------
     MKMCError
-        Where the file is not such a one.
+        If the file does not hold a posterior.
     FileNotFoundError
-        Where there is no file.
+        If there is no file.
 
     Examples
     --------
@@ -291,61 +269,49 @@ def load_posterior(path: str | os.PathLike[str]) -> xr.DataTree:
     """
     tree = open_tree(path)
     try:
-        return tree_of(run_of(tree), interrupted=bool(tree.attrs["interrupted"]))
+        return PosteriorRun.from_datatree(tree).to_datatree()
     except MKMCError as error:
         raise type(error)(f"{path}: {error}") from error
 
 
-def _encoding(values: xr.Variable) -> dict[str, Any]:
-    """Return how a variable is written."""
-    if values.ndim and values.size and values.dtype.kind in "fiub":
-        return {"_FillValue": None, "fletcher32": True}
-    return {"_FillValue": None}  # text, and single numbers, have no checksums in HDF5
-
-
-def _spawned(seed: Any, chains: int) -> list[np.random.SeedSequence]:
+def _spawned(seed: int | np.random.Generator, chains: int) -> list[np.random.SeedSequence]:
     """Return a seed for each chain."""
     try:
-        sequence: Any = generator(seed).bit_generator.seed_seq
+        sequence: Any = np.random.default_rng(seed).bit_generator.seed_seq
         return list(sequence.spawn(chains))
     except (AttributeError, TypeError) as error:
         raise KernelError(
-            "seed: its generator has no SeedSequence to spawn from. Pass a whole number."
+            "seed: this generator has no SeedSequence to spawn from. Pass a whole number."
         ) from error
 
 
 def _plan(entries: Entries, keep: Any, draws: int, chains: int, most: int) -> Plan:
-    everything = np.arange(entries.size_model), np.arange(entries.size_hidden)
-    if isinstance(keep, str) and keep in ("auto", "all"):
+    if isinstance(keep, str):
+        choice("auto", "all")(keep, "keep")
         if keep == "all" or 8 * draws * chains * entries.size <= ALL_BYTES:
-            return Plan(*everything, every=0)
+            return Plan(*entries.spread(entries.size), every=0)
         places = entries.spread(SPREAD)
     else:
         places = entries.find(keep)
     return Plan(*places, every=-(-draws // (most // chains)))
 
 
-def _finished(run: Run, *, tune: int, draws: int, workers: int, progress: bool) -> xr.DataTree:
-    """Run the chains, and return the tree of what there is; warn of what it lacks."""
-    before = run.chains[0].state.drawn
-    interrupted = run_chains(
-        run.sampler,
-        run.chains,
-        run.plan,
-        tune=tune,
-        draws=draws,
-        workers=workers,
-        progress=progress,
+def _finished(
+    run: PosteriorRun, *, tune: int, draws: int, workers: int, progress: bool
+) -> xr.DataTree:
+    """Run the chains, and return the tree of what was drawn; warn of what it lacks."""
+    before = run.chains.drawn
+    run.chains, run.interrupted = run_chains(
+        run.sampler, run.chains, run.plan, tune, draws, workers=workers, progress=progress
     )
-    drawn = run.chains[0].state.drawn
-    if drawn < 4:
+    if run.chains.drawn < 4:
         raise KeyboardInterrupt
-    with interrupts_held() as struck:  # a second Ctrl-C must not throw away what the first kept
-        tree = tree_of(run, interrupted=interrupted)
-    if interrupted:
+    with interrupts_held() as struck:  # a second Ctrl-C must not discard what the first kept
+        tree = run.to_datatree()
+    if run.interrupted:
         warn(
-            f"interrupted: {drawn - before} of {draws} draws of each chain were drawn. Go on with "
-            "continue_posterior(tree, draws=...).",
+            f"interrupted: {run.chains.drawn - before} of {draws} draws of each chain were drawn. "
+            "Continue with continue_posterior(tree, draws=...).",
             ConvergenceWarning,
         )
     try:
@@ -353,5 +319,5 @@ def _finished(run: Run, *, tune: int, draws: int, workers: int, progress: bool) 
             raise KeyboardInterrupt
         warn_of_chains(tree)
     except KeyboardInterrupt:
-        warn("interrupted: whether the chains have mixed was not looked at.", ConvergenceWarning)
+        warn("interrupted: whether the chains have mixed was not checked.", ConvergenceWarning)
     return tree

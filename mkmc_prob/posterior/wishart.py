@@ -1,8 +1,4 @@
-"""Draws of Wishart matrices by Bartlett's decomposition, without an inverse.
-
-Enters: degrees of freedom, Cholesky factors, random numbers. Leaves: triangular factors of draws;
-and the rows of a model matrix that have their prior, because no kernel says anything of them.
-"""
+"""Wishart matrices drawn by Bartlett's decomposition, without an inverse."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +14,10 @@ from ..stacks.labels import Labels
 def inverse_wishart_factor(factor: Matrix, degrees: float, rng: np.random.Generator) -> Matrix:
     """Return the Cholesky factor of a draw of M, M^-1 ~ Wishart(degrees, (L L')^-1), L = `factor`.
 
-    It is L U'^-1, with U Bartlett's triangle from behind; L is overwritten.
+    It is L U'^-1, U being Bartlett's triangle in reverse order; L is overwritten.
     """
     size = len(factor)
-    lower = np.zeros((size, size))  # U': its last diagonal entry has all degrees of freedom
+    lower = np.zeros((size, size))  # U': its last diagonal entry has the full degrees of freedom
     diagonal(lower)[...] = np.sqrt(rng.chisquare(degrees + 1 + np.arange(-size, 0)))
     lower[np.tri(size, k=-1, dtype=bool)] = rng.standard_normal(size * (size - 1) // 2)
     drawn: Matrix = blas.dtrsm(1.0, lower.T, factor, side=1, lower=0, trans_a=1, overwrite_b=1)
@@ -29,12 +25,12 @@ def inverse_wishart_factor(factor: Matrix, degrees: float, rng: np.random.Genera
 
 
 def diagonal(matrix: Matrix) -> NDArray[np.float64]:
-    """Return a view of the diagonal that can be written to."""
+    """Return a writable view of the diagonal."""
     return matrix.reshape(-1)[:: len(matrix) + 1]
 
 
 def bartlett(degrees: NDArray[np.float64], rng: np.random.Generator, out: Matrix) -> None:
-    """Put B' of a lower triangular B into `out`, with B B' ~ Wishart(degrees[0], I)."""
+    """Write B' into `out`, B lower triangular with B B' ~ Wishart(degrees[0], I)."""
     out[...] = 0.0
     diagonal(out)[...] = np.sqrt(rng.chisquare(degrees))
     size = len(degrees)
@@ -42,24 +38,25 @@ def bartlett(degrees: NDArray[np.float64], rng: np.random.Generator, out: Matrix
 
 
 class UnseenRows:
-    """The rows of objects o that no kernel shows, given those of the others r: as in the prior.
+    """The rows of objects o that are hidden in every kernel, given those of the others r.
 
-    No kernel says anything of them, so that M_rr^-1 M_ro and the Schur complement M_oo.r have their
-    prior, independent of M_rr: M_oo.r ~ inverse Wishart(lambda + l + 1, lambda T_oo.r), and given
-    it M_rr^-1 M_ro is normal with mean T_rr^-1 T_ro and covariances (lambda T_rr)^-1 of rows,
-    M_oo.r of columns. They are drawn anew with nothing completed given: drawn given the completed
-    kernels, which follow them, they would move by a share of lambda / (lambda + N) a step.
+    The kernels carry no information on them, so M_rr^-1 M_ro and the Schur complement M_oo.r have
+    their prior distribution, independent of M_rr: M_oo.r ~ inverse Wishart(lambda + l + 1,
+    lambda T_oo.r), and given it M_rr^-1 M_ro is normal with mean T_rr^-1 T_ro, row covariance
+    (lambda T_rr)^-1 and column covariance M_oo.r. They are drawn without conditioning on the
+    completed kernels: given these, which follow them, they would move by only a share
+    lambda / (lambda + N) per step.
 
     Parameters
     ----------
     prior, objects
         The prior over all objects.
-    seen : ndarray of bool
-        Which of them a kernel shows.
+    visible : ndarray of bool
+        Which of them are visible in some kernel.
     """
 
-    def __init__(self, prior: WishartPrior, objects: Labels, seen: NDArray[np.bool_]) -> None:
-        self.r, self.o = np.flatnonzero(seen), np.flatnonzero(~seen)
+    def __init__(self, prior: WishartPrior, objects: Labels, visible: NDArray[np.bool_]) -> None:
+        self.r, self.o = np.flatnonzero(visible), np.flatnonzero(~visible)
         r, o = self.r, self.o
         scale = prior.strength * prior.scale_matrix(objects)
         self._degrees = prior.strength + len(objects) + 1
@@ -69,19 +66,16 @@ class UnseenRows:
         self._rest = cholesky(rest, "prior scale", objects[o])
 
     def draw(self, matrix: Matrix, rng: np.random.Generator) -> Matrix:
-        """Return `matrix` with new rows and columns of the unseen objects, exactly symmetric."""
+        """Return `matrix` with new rows and columns of the objects o, exactly symmetric."""
         r, o = self.r, self.o
         rest = inverse_wishart_factor(self._rest.copy(order="F"), self._degrees, rng)
         noise = rng.standard_normal((len(o), len(r)))
         noise = half_solve(self._factor, noise.T, transposed=True)
         regression = self._mean + product(noise, rest.T, np.empty_like(self._mean))
-        known = matrix[np.ix_(r, r)]
-        cross = product(known, regression, np.empty_like(regression))
+        own = matrix[np.ix_(r, r)]
+        cross = product(own, regression, np.empty_like(regression))
         inside = product(rest, rest.T, np.empty((len(o), len(o))))
         product(regression.T, cross, inside, add=1.0)
-        out = np.empty_like(matrix)
-        out[np.ix_(r, r)] = known
-        out[np.ix_(r, o)] = cross
-        out[np.ix_(o, r)] = cross.T
-        out[np.ix_(o, o)] = symmetrize(inside)
+        out, order = np.empty_like(matrix), np.concatenate([r, o])
+        out[np.ix_(order, order)] = np.block([[own, cross], [cross.T, symmetrize(inside)]])
         return out

@@ -1,4 +1,4 @@
-"""Pictures of the posterior: image comparisons, and the numbers drawn against NumPy's."""
+"""Plots of the posterior: image comparisons, and the plotted numbers against NumPy's."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -21,7 +21,7 @@ from mkmc_prob import (
 )
 
 mpl_image = pytest.mark.mpl_image_compare(style="default", remove_text=True, tolerance=5)
-#: Short runs: whether they have mixed is not what these tests are about.
+#: These tests use short runs and do not depend on mixing.
 short = pytest.mark.filterwarnings("ignore:R-hat|the effective:mkmc_prob.ConvergenceWarning")
 OBJECTS = list("abcdef")
 MODEL = {"degrees_of_freedom": 12, "strength": 4.0}
@@ -36,7 +36,7 @@ def _close():
 
 
 def stacks(visible, objects=None, names=None, seed=0):
-    """A complete stack, and the same with objects missing."""
+    """Return a complete stack, and the same with missing objects."""
     visible = np.asarray(visible, dtype=bool)
     rng = np.random.default_rng(seed)
     mixing = np.linalg.cholesky(0.5 * np.eye(visible.shape[1]) + 0.5)
@@ -48,7 +48,7 @@ def stacks(visible, objects=None, names=None, seed=0):
 
 @pytest.fixture(scope="module")
 def truth_and_stack():
-    """Three kernels over six objects; the last misses none."""
+    """Return three kernels over six objects; the last one misses none."""
     visible = [[1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]
     return stacks(visible, OBJECTS, ["text", "image", "sound"])
 
@@ -69,14 +69,14 @@ def posterior(truth_and_stack):
 
 
 def tied_by_nothing(draws=500):
-    """The last object alone in its kernel: its pairs with the others are the prior's."""
+    """The last object is alone in its kernel: the prior alone ties it to the others."""
     _, stack = stacks([[1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]], objects=[10, 20, 30, 40])
     with pytest.warns(IdentifiabilityWarning, match="the prior alone"):
         return sample_posterior(stack, draws=draws, tune=50, seed=2, **MODEL)
 
 
 def without_variance(draws=500):
-    """One feature of two objects, and a kernel that shows nothing."""
+    """One feature of two objects, and a kernel in which nothing is visible."""
     kernel = np.array([[1.0, 0.5], [0.5, 0.25]])
     stack = stack_kernels(np.stack([kernel, kernel]), visible=[[1, 1], [0, 0]])
     with pytest.warns(IdentifiabilityWarning, match="have no variance"):
@@ -127,7 +127,7 @@ def draws_of(tree, name, label):
 
 
 def rows(ax):
-    """Low, first quartile, median, third quartile and high of each row, from its top."""
+    """Return low, quartiles, median and high of each row, from the top."""
     ends = {}
     for width in (1.3, 4.5):
         lines = [line for line in ax.lines if line.get_linewidth() == width]
@@ -152,7 +152,7 @@ def points(ax, marker):
 
 
 def legend_of(drawn):
-    """The texts of the legend of axes or, where it has none, of their figure."""
+    """Return the texts of the legend of axes or, if they have none, of their figure."""
     (box,) = [drawn.get_legend()] if drawn.get_legend() else drawn.figure.legends
     return [text.get_text() for text in box.get_texts()]
 
@@ -223,7 +223,7 @@ def test_entries_that_are_not_kept_in_full_have_thinned_draws(truth_and_stack):
         own = whole["posterior"][name].sel({f"{name}_entry": label}).values[:, ::every]
         expected.append(np.quantile(own, [0.05, 0.25, 0.5, 0.75, 0.95]))
     np.testing.assert_allclose(rows(plots.plot_intervals(some, list(wanted))), expected)
-    # Evenly spread over those kept in full; over all, where none of these is.
+    # Evenly spread over those kept in full, or over all if none of these is.
     assert tick_names(plots.plot_intervals(some)) == ["text: f, a"]
     assert len(tick_names(plots.plot_intervals(some, kernel="image"))) == 11
     of_model = sample_posterior(stack, keep=[("c", "d")], **MODEL, **SHORT)
@@ -385,7 +385,7 @@ def test_without_a_variance_the_width_of_the_interval_is_drawn():
     low, high = np.quantile(draws_of(tree, "hidden", "Q2, 1, 0"), [0.05, 0.95])
     drawn = axes[1, 1].images[0].get_array()
     assert drawn[0, 1] == drawn[1, 0] == pytest.approx((high - low) / 2)
-    # What is drawn decides.
+    # Only the kernels that are drawn matter.
     axes = plots.plot_uncertainty(tree, kernels=["Q1"])
     assert axes[1, 0].get_ylabel().startswith("posterior sd")
 
@@ -403,7 +403,7 @@ def test_kernels_of_one_value_and_of_zeros_are_drawn():
     axes[0, 0].figure.canvas.draw()
     mean = tree["posterior_summary"]["completed_mean"].values[1]
     np.testing.assert_allclose(axes[0, 1].images[0].get_clim(), np.percentile(mean, [1, 99]))
-    # Next to what is zero the draws are zero, all of them.
+    # All draws next to zeros are zero.
     ax = plots.plot_intervals(tree, [("Q1", 0, 2)])
     ax.figure.canvas.draw()
     np.testing.assert_array_equal(rows(ax), np.zeros((1, 5)))
@@ -523,7 +523,7 @@ def test_integer_labels_are_taken_from_numpy_too():
     assert tick_names(ax) == ["model: 10, 20", "Q2: 10, 30"]
 
 
-# What cannot be drawn
+# Bad input
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -543,7 +543,7 @@ def test_a_damaged_posterior_is_refused(posterior):
 
 
 def drawers(posterior, result):
-    """Both pictures of entries, as functions of the arguments they share."""
+    """Return both plots of entries, as functions of the arguments they share."""
     return (
         lambda **given: plots.plot_intervals(posterior, **({"estimate": result} | given)),
         lambda **given: plots.plot_estimate_on_posterior(
@@ -651,9 +651,9 @@ def test_what_a_heat_map_lacks_is_named(posterior):
         plots.plot_uncertainty(posterior, objects=["z"])
     with pytest.raises(LabelError, match="there is nothing to draw"):
         plots.plot_uncertainty(posterior, kernels=[])
-    with pytest.raises(MKMCError, match="cmap: Matplotlib has no colour map 'virids'"):
+    with pytest.raises(MKMCError, match="cmap: Matplotlib has no color map 'virids'"):
         plots.plot_uncertainty(posterior, cmap="virids")
-    with pytest.raises(MKMCError, match="sd_cmap: Matplotlib has no colour map 'YlOrB'"):
+    with pytest.raises(MKMCError, match="sd_cmap: Matplotlib has no color map 'YlOrB'"):
         plots.plot_uncertainty(posterior, sd_cmap="YlOrB")
     assert not plt.get_fignums()
 

@@ -1,4 +1,4 @@
-"""The Gibbs sampler's two draws: Wishart distributions from SciPy, plain augmentation, l = 2."""
+"""The two draws of the Gibbs sampler, against SciPy's Wishart and a plain augmentation."""
 
 import numpy as np
 import plain
@@ -28,7 +28,7 @@ def sampler_of(kernels, visible, nu, strength=2.0, scale=None):
 
 
 def same(one, two):
-    """Kolmogorov and Smirnov's two-sample p-values by column, Bonferroni's correction made."""
+    """Return two-sample Kolmogorov-Smirnov p-values by column, with Bonferroni's correction."""
     pairs = zip(one.reshape(len(one), -1).T, two.reshape(len(two), -1).T, strict=True)
     found = [stats.ks_2samp(a, b).pvalue for a, b in pairs]
     return min(found) * len(found)
@@ -136,7 +136,7 @@ def augmented(kernel, seen, model, nu, rng, draws):
 @pytest.mark.parametrize("nu", [2, 3, 4, 5, 30])
 @pytest.mark.parametrize("seen", [[1, 1, 0, 0, 1], [0, 0, 0, 0, 0], [0, 1, 0, 0, 0]])
 def test_completed_draws_are_those_of_whole_vectors(nu, seen):
-    """With rank 2 at most: from the least degrees of freedom to more than there are objects."""
+    """The rank is at most 2; degrees of freedom from the fewest possible to more than objects."""
     rng = np.random.default_rng(nu)
     seen = np.array(seen, dtype=bool)
     factor = rng.standard_normal((5, 2))
@@ -201,7 +201,7 @@ def test_the_log_likelihood_comes_along(strength):
 
 
 def test_the_cost_does_not_grow_with_the_degrees_of_freedom():
-    """At most the rank and one column a hidden object is drawn, however many there are."""
+    """At most the rank plus one column per hidden object is drawn, whatever nu is."""
     rng = np.random.default_rng(8)
     factor = rng.standard_normal((6, 2))
     seen = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]])
@@ -214,7 +214,7 @@ def test_the_cost_does_not_grow_with_the_degrees_of_freedom():
         assert np.isfinite(drawn.hidden).all()
 
 
-# Objects that no kernel shows
+# Objects that are hidden in every kernel
 
 
 def test_unseen_rows_are_the_priors_given_the_others():
@@ -251,7 +251,7 @@ def test_where_all_are_seen_the_model_stays():
     assert sampler.draw_unseen(model, np.random.default_rng(0)) is model
 
 
-# What cannot be
+# Bad input
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_the_rank_is_that_of_the_precision_the_kernel_came_in():
 
 
 def test_starts_are_dispersed():
-    """More than draws given all that is visible: their log determinants spread wider."""
+    """They spread wider than draws given all visible entries, by their log determinants."""
     rng = np.random.default_rng(11)
     kernels = [random_covariance(rng, 4) for _ in range(2)]
     sampler = sampler_of(kernels, [[1, 1, 1, 0], [0, 1, 1, 1]], [40, 40])

@@ -1,4 +1,4 @@
-"""Multiple imputation: draws against the posterior they are of, Rubin's rules by hand."""
+"""Multiple imputation: draws against the posterior, Rubin's rules against a hand computation."""
 
 import numpy as np
 import pandas as pd
@@ -84,13 +84,13 @@ def test_no_more_draws_than_there_are():
 
 
 def test_plug_in_draws_have_the_closed_form_of_one_hidden_object():
-    """Given M, S_hv is normal about nu Q_vv A with variance nu Q_vv C, and nu Q_hh is known too."""
+    """Given M, S_hv is normal with mean nu Q_vv A and variance nu Q_vv C; nu Q_hh is known, too."""
     stack = stack_kernels(
         [[[2.0, 0.0], [0.0, 0.0]], [[1.0, 0.6], [0.6, 1.5]]], visible=[[1, 0], [1, 1]]
     )
     result = fit(stack, strength=1.0)
     m, nu = result.model.matrix, 12
-    with pytest.warns(MKMCWarning, match="scatter too little"):
+    with pytest.warns(MKMCWarning, match="vary too little"):
         completed = sample_completed(result, draws=5_000, degrees_of_freedom=nu, seed=0)
     assert (completed["drawn_from"] == "estimate").all()
     cross = completed.sel(kernel="Q1", object=1, object_bis=0).values
@@ -240,7 +240,7 @@ def test_without_a_variance_all_is_missing_and_without_scatter_nothing_is():
 
 @short
 def test_pooled_entries_are_the_posteriors_mean_and_sd():
-    """Pooling what the stacks themselves show: the mean and, but for 1 + 1/m, the variance."""
+    """Pooled entries have the mean and, except for the factor 1 + 1/m, the variance."""
     posterior = sample_posterior(small_stack(), draws=200, tune=50, **OPTIONS)
     completed = sample_completed(posterior, draws=800)
     pooled = pool_estimates(lambda stack: stack, completed)
@@ -254,7 +254,7 @@ def test_pooled_entries_are_the_posteriors_mean_and_sd():
 
 
 def test_intervals_of_a_proper_imputation_cover_as_they_say():
-    """Half of n normal values are missing at random; their mean, imputed properly, by the book."""
+    """The mean of n normal values, half of them missing at random and properly imputed."""
     rng = np.random.default_rng(0)
     n, seen, m, inside = 40, 20, 10, 0
     for _ in range(500):

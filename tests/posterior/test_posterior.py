@@ -21,7 +21,7 @@ from mkmc_prob.posterior.sampling import continue_posterior, sample_posterior
 from mkmc_prob.posterior.tree import posterior_entry, posterior_models
 
 LEVEL = 1e-3
-#: Short runs: whether they have mixed is not what most tests are about.
+#: Most tests use short runs and do not depend on mixing.
 short = pytest.mark.filterwarnings("ignore:R-hat|the effective:mkmc_prob.ConvergenceWarning")
 SHORT = {"draws": 60, "tune": 10, "seed": 1}
 
@@ -42,7 +42,7 @@ def entry(tree, name, label):
     return tree["posterior"][name].sel({f"{name}_entry": label}).values
 
 
-# Right
+# Correctness
 
 
 def weighted_quantiles(values, weights, at):
@@ -52,7 +52,7 @@ def weighted_quantiles(values, weights, at):
 
 
 def test_two_objects_by_brute_force():
-    """Importance sampling: the prior and the complete kernel by SciPy, the others as weights."""
+    """Importance sampling: SciPy draws given the complete kernel, weighted by the others."""
     whole = np.array([[1.2, 0.5], [0.5, 0.8]])
     kernels = np.array([whole, [[2.5, 0], [0, 0]], [[0, 0], [0, 0.3]]])
     nu, strength, scale = [5, 3, 4], 2.5, np.array([[1.0, -0.2], [-0.2, 1.5]])
@@ -144,7 +144,7 @@ def test_no_draw_is_likelier_than_the_fit():
 
 
 def test_unseen_objects_have_the_priors_distribution():
-    """T = I: M_oo.r ~ inverse gamma, and mixing does not suffer where lambda is far below N."""
+    """T = I: M_oo.r ~ inverse gamma, and chains mix even if lambda is far below N."""
     rng = np.random.default_rng(9)
     kernels = np.array([random_covariance(rng, 3) for _ in range(2)])
     stack = stack_kernels(kernels, visible=[[1, 1, 0], [1, 1, 0]])
@@ -162,7 +162,7 @@ def test_unseen_objects_have_the_priors_distribution():
 @short
 @pytest.mark.parametrize(("strength", "nu", "exists"), [(0.5, 1, 0), (0.5, 2, 1), (1.5, 1, 1)])
 def test_entries_without_a_variance_are_flagged(strength, nu, exists):
-    """Complete data: the inverse Wishart has a variance where its degrees exceed l + 3."""
+    """Complete data: the inverse Wishart has a variance if its degrees exceed l + 3."""
     assert (strength + 2 + 1 + nu > 2 + 3) == bool(exists)
     stack = stack_kernels(np.ones((1, 2, 2)))
     options = dict(degrees_of_freedom=nu, strength=strength, **SHORT)
@@ -180,7 +180,7 @@ def test_entries_without_a_variance_are_flagged(strength, nu, exists):
 @short
 @pytest.mark.parametrize(("strength", "exists"), [(0.9, False), (1.1, True)])
 def test_an_unseen_object_beside_one_seen_often(strength, exists):
-    """M_oo is an inverse gamma of shape (lambda + l + 1) / 2 and a little: 2 at lambda = 1."""
+    """M_oo has tails like an inverse gamma of shape (lambda + l + 1) / 2, 2 at lambda = 1."""
     stack = stack_kernels(np.ones((2, 2, 2)), visible=[[1, 0], [1, 0]])
     with pytest.warns(IdentifiabilityWarning):
         tree = sample_posterior(stack, degrees_of_freedom=30, strength=strength, **SHORT)
@@ -307,11 +307,11 @@ def test_arviz_stats_diagnoses_the_tree(mixed):
 
 
 def test_arviz_itself_summarises_and_draws_the_tree(mixed):
-    """Its two generations: InferenceData, which a DataTree becomes, or DataTree itself."""
+    """ArviZ 0.23 takes InferenceData, which a DataTree becomes; ArviZ 1 takes the DataTree."""
     import matplotlib.pyplot as plt
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its own: of its next generation, of its pictures
+        warnings.simplefilter("ignore")  # ArviZ's own
         import arviz
 
         data = mixed
@@ -326,7 +326,7 @@ def test_arviz_itself_summarises_and_draws_the_tree(mixed):
 
 
 def test_chains_that_have_not_mixed_are_warned_of():
-    """Two objects never seen together, at a strength far below the degrees of freedom."""
+    """Two objects never observed together, at a strength far below the degrees of freedom."""
     kernels = np.array([random_covariance(np.random.default_rng(1), 3)] * 2)
     stack = stack_kernels(kernels, visible=[[1, 1, 0], [0, 1, 1]])
     with pytest.warns(ConvergenceWarning, match=r"R-hat is up to .*effective sample size is down"):

@@ -1,4 +1,4 @@
-"""Runs of the posterior: the seed alone, interruptions, files, bad input."""
+"""Runs of the posterior: seeds, interruptions, files, bad input."""
 
 import os
 import re
@@ -25,8 +25,8 @@ from mkmc_prob import (
     posterior_models,
     stack_kernels,
 )
+from mkmc_prob.posterior import run as posterior_run
 from mkmc_prob.posterior import sampling
-from mkmc_prob.posterior import tree as posterior_tree
 from mkmc_prob.posterior.sampling import (
     continue_posterior,
     load_posterior,
@@ -34,7 +34,7 @@ from mkmc_prob.posterior.sampling import (
     save_posterior,
 )
 
-# The seed alone
+# Seeds
 
 
 @short
@@ -59,7 +59,7 @@ def test_the_draws_depend_on_the_seed_alone(keep):
 @pytest.mark.parametrize("keep", ["all", [("a", "b"), ("Q2", "e", "e")]])
 def test_a_run_is_saved_and_continued_as_if_it_had_not_ended(tmp_path, keep):
     kernels = np.array([random_covariance(np.random.default_rng(0), 5)] * 2)
-    visible = [[1, 1, 1, 0, 0], [0, 1, 1, 0, 0]]  # one object in no kernel: its rows go on, too
+    visible = [[1, 1, 1, 0, 0], [0, 1, 1, 0, 0]]  # one object is hidden in every kernel
     visible[1][3] = 1
     stack = stack_kernels(kernels, visible=visible, objects=list("abcde"))
     options = {
@@ -158,7 +158,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_real_signal_ends_a_real_run(workers, tmp_path):
-    """To the whole group of processes, as a terminal sends it."""
+    """The signal goes to the whole process group, as from a terminal."""
     script = tmp_path / "run.py"
     script.write_text(LONG_RUN.replace("WORKERS", str(workers)))
     with subprocess.Popen(
@@ -170,9 +170,7 @@ def test_a_real_signal_ends_a_real_run(workers, tmp_path):
     ) as process:
         try:
             assert process.stdout.readline() == "sampling\n"
-            told = (
-                ""  # the progress bar's count, until each of the four chains has 50 draws and more
-            )
+            told = ""  # the progress bar, until each of the four chains has at least 50 draws
             while not re.search(r"\| (4\d\d|[5-9]\d\d|\d{4,})/", told):
                 told += process.stderr.read(1)
                 assert process.poll() is None, told
@@ -201,6 +199,10 @@ def test_a_real_signal_ends_a_real_run(workers, tmp_path):
         ({"quantile_draws": 3}, KernelError, "quantile_draws: 3"),
         ({"seed": "x"}, KernelError, "seed: 'x'"),
         ({"seed": None}, KernelError, "seed: None"),
+        ({"seed": -1}, KernelError, "seed: -1"),
+        ({"seed": True}, KernelError, "seed: True"),
+        ({"seed": np.random.SeedSequence(1)}, KernelError, "seed: SeedSequence"),
+        ({"seed": np.random.PCG64(1)}, KernelError, "seed: <.*PCG64"),
         ({"strength": 0}, KernelError, "strength"),
         ({"prior": WishartPrior(2.0), "strength": 3.0}, KernelError, "one of the two"),
         ({"keep": "some"}, KernelError, "keep: 'some'"),
@@ -215,6 +217,17 @@ def test_a_real_signal_ends_a_real_run(workers, tmp_path):
 def test_arguments_that_cannot_be_used(options, error, message):
     options = {"degrees_of_freedom": 9, "strength": 1.0} | SHORT | options
     with pytest.raises(error, match=message):
+        sample_posterior(small_stack(), **options)
+
+
+def test_a_generator_that_cannot_spawn_is_refused():
+    class Fixed(np.random.bit_generator.ISeedSequence):
+        def generate_state(self, n_words, dtype=np.uint32):
+            return np.ones(n_words, dtype)
+
+    rng = np.random.Generator(np.random.PCG64(Fixed()))
+    options = {"degrees_of_freedom": 9, "strength": 1.0} | SHORT | {"seed": rng}
+    with pytest.raises(KernelError, match="seed: this generator has no SeedSequence to spawn"):
         sample_posterior(small_stack(), **options)
 
 
@@ -350,7 +363,7 @@ def test_a_part_of_a_posterior_is_none(part, keep):
     try:
         cut = tree.isel(part)
     except ValueError:
-        return  # xarray itself has no such part
+        return  # xarray has no such part
     if part == {"chain": [0, 1]}:  # whole chains are a posterior
         assert posterior_models(cut).sizes["chain"] == 2
         return
@@ -366,7 +379,7 @@ def test_a_layout_that_is_no_number_is_refused(whole):
 
 
 def test_a_flipped_bit_is_noticed(whole, tmp_path):
-    """Numbers have checksums (HDF5's own): damaged ones are refused, never read as others."""
+    """Numbers have HDF5's checksums: damaged ones are rejected."""
     save_posterior(whole, tmp_path / "whole.nc")
     data = (tmp_path / "whole.nc").read_bytes()
     mean = whole["state"]["mean"].values.tobytes()
@@ -382,15 +395,15 @@ def test_a_flipped_bit_is_noticed(whole, tmp_path):
 @short
 @pytest.mark.parametrize("where", ["tree", "diagnostics"])
 def test_a_late_interrupt_throws_nothing_away(monkeypatch, where):
-    """One while the result is put together, and one during the diagnostics."""
+    """Ctrl-C while the result is put together, and during the diagnostics."""
     if where == "tree":
-        original = posterior_tree.visible_objects
+        original = posterior_run.visible_objects
 
         def strike(stack):
             signal.raise_signal(signal.SIGINT)
             return original(stack)
 
-        monkeypatch.setattr(posterior_tree, "visible_objects", strike)
+        monkeypatch.setattr(posterior_run, "visible_objects", strike)
     else:
 
         def interrupt(tree):
