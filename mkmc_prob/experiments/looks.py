@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..errors import MKMCError
-from ..plots.axes import COLOURS, MARKERS, STYLES, legend, name_ticks
+from ..plots.axes import COLORS, MARKERS, STYLES, legend, name_ticks
 from ..stacks.labels import name_some
 from ..utils.arguments import real_number
 from .scores import mean_and_sd
@@ -64,7 +64,7 @@ def looks_of(methods: list[str]) -> dict[str, dict[str, Any]]:
     order = [*METHOD_NAMES, *(name for name in methods if name not in METHOD_NAMES)]
     return {
         name: {
-            "color": COLOURS[order.index(name) % len(COLOURS)],
+            "color": COLORS[order.index(name) % len(COLORS)],
             "marker": MARKERS[order.index(name) % len(MARKERS)],
             "markersize": 0.75 * rcParams["lines.markersize"],  # bars are to be seen beside them
             "linestyle": STYLES[order.index(name) % len(STYLES)],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: The colors of Okabe and Ito, safe for color-blind readers, without their yellow (too pale for
 #: lines).
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "0.4")
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "0.4")
 #: With these, lines and points differ even in gray, and if there are more than seven.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STYLES = ("-", "--", "-.", ":")

@@ -12,7 +12,7 @@ from ..errors import LabelError, MKMCError
 from ..stacks.stack import visible_objects
 from ..utils.arguments import checked, real_number
 from .axes import (
-    COLOURS,
+    COLORS,
     MARKERS,
     axes_or_new,
     extend,
@@ -156,7 +156,7 @@ def plot_agreement(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     entries = []
     for i, (name, row) in enumerate(table.iterrows()):
         look: dict[str, Any] = {
-            "color": COLOURS[i % len(COLOURS)],
+            "color": COLORS[i % len(COLORS)],
             "marker": MARKERS[i % len(MARKERS)],
             "alpha": 0.8,
         }
@@ -205,7 +205,7 @@ def plot_strength(selection: Selection, *, ax: "Axes | None" = None) -> "Axes":
     ax = axes_or_new(ax)
     score = selection.table["score"]
     error = selection.table["standard_error"].fillna(0.0)
-    ax.errorbar(score.index, score, yerr=error, fmt="o-", capsize=3, color=COLOURS[0])
+    ax.errorbar(score.index, score, yerr=error, fmt="o-", capsize=3, color=COLORS[0])
     best_error = error.iloc[int(score.argmax())]
     bottom = min(score.nlargest(3).min(), score.max() - SHOWN_ERRORS * best_error)
     below = score[score < bottom]
@@ -214,7 +214,7 @@ def plot_strength(selection: Selection, *, ax: "Axes | None" = None) -> "Axes":
         margin = 0.06 * (top - bottom)
         edge = bottom - margin
         ax.set_ylim(bottom - 2.0 * margin, top + margin)
-        ax.plot(below.index, np.full(len(below), edge), "v", color=COLOURS[5])
+        ax.plot(below.index, np.full(len(below), edge), "v", color=COLORS[5])
         look: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
         for strength, value in zip(below.index, below, strict=True):
             text = Formatter.fix_minus(f"{value:.3g}")  # the minus sign of the axis
@@ -222,7 +222,7 @@ def plot_strength(selection: Selection, *, ax: "Axes | None" = None) -> "Axes":
     best, one = selection.best, selection.one_standard_error
     ax.axvline(best, color="black", linewidth=1, label=f"best: {best:g}", zorder=0)
     label = f"one standard error: {one:g}"
-    ax.axvline(one, color=COLOURS[5], linestyle="--", linewidth=2, label=label, zorder=1)
+    ax.axvline(one, color=COLORS[5], linestyle="--", linewidth=2, label=label, zorder=1)
     ax.set(xscale="log", xlabel="strength", ylabel="held-out log density (nats per object)")
     ax.legend()
     return ax

@@ -14,7 +14,7 @@ from ..stacks.pairs import never_seen_together, pair_counts
 from ..stacks.stack import check_labels, visible_objects
 from ..utils.arguments import checked
 from .axes import (
-    COLOURS,
+    COLORS,
     STYLES,
     axes_or_new,
     extend,
@@ -248,7 +248,7 @@ def plot_spectra(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     entries = []
     for i, name in enumerate(result.completed["kernel"].values.tolist()):
         look: dict[str, Any] = {
-            "color": COLOURS[i % len(COLOURS)],
+            "color": COLORS[i % len(COLORS)],
             "linestyle": STYLES[i % len(STYLES)],
         }
         entries.append((str(name), ax.plot(rank, spectra[i], **look)[0]))

@@ -11,7 +11,7 @@ from ..diagnostics.fitted import FitResult, as_result
 from ..errors import KernelError, LabelError
 from ..posterior.run import PosteriorRun
 from ..utils.arguments import checked, real
-from .axes import COLOURS, check_axes, legend, name_ticks
+from .axes import COLORS, check_axes, legend, name_ticks
 from .drawn import drawn_entries, names_of, points_of
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
@@ -32,11 +32,11 @@ ALONE = "0.45"
 #: EM's estimate and the truth, as marks on intervals and as lines in histograms (EM's is a broad
 #: one, on which those of the mean and the median are still visible).
 MARKS: dict[str, dict[str, Any]] = {
-    "estimate": {"marker": "D", "color": COLOURS[5], "ms": 5, "ls": ""},
+    "estimate": {"marker": "D", "color": COLORS[5], "ms": 5, "ls": ""},
     "truth": {"marker": "x", "color": "black", "ms": 7, "mew": 1.4, "ls": ""},
 }
 LINES: dict[str, dict[str, Any]] = {
-    "estimate": {"color": COLOURS[5], "linewidth": 4, "zorder": 1.5},
+    "estimate": {"color": COLORS[5], "linewidth": 4, "zorder": 1.5},
     "truth": {"color": "black", "linewidth": 2, "linestyle": ":"},
 }
 
@@ -124,7 +124,7 @@ def plot_intervals(
     alone = np.array([entry.alone for entry in drawn])
     words: dict[str, Artist] = {}
     for rows, color, face, edge, who in (
-        (~alone, COLOURS[0], COLOURS[0], "white", ""),
+        (~alone, COLORS[0], COLORS[0], "white", ""),
         (alone, ALONE, "white", ALONE, "the prior alone"),
     ):
         if not rows.any():
@@ -268,7 +268,7 @@ def _histogram(ax: "Axes", draws: NDArray[np.float64], probability: float) -> di
     low, high = np.quantile(draws, [(1 - probability) / 2, (1 + probability) / 2])
     first, last = np.quantile(draws, VIEW)
     shade = ax.axvspan(low, high, color="0.9", zorder=0)
-    bars: Any = ax.hist(draws, BINS, range=(first, last), color=COLOURS[4], density=True)[2]
+    bars: Any = ax.hist(draws, BINS, range=(first, last), color=COLORS[4], density=True)[2]
     line: dict[str, Any] = {"color": "black", "linewidth": 1.2}
     return {
         "draws": bars[0],

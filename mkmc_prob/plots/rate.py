@@ -9,7 +9,7 @@ from ..diagnostics.monotone import empirical_rate
 from ..errors import MKMCError
 from ..stacks.labels import name_some
 from ..utils.arguments import Check, checked, optional, whole
-from .axes import COLOURS, STYLES, axes_or_new, count_iterations, legend, name_ticks, plain_log
+from .axes import COLORS, STYLES, axes_or_new, count_iterations, legend, name_ticks, plain_log
 
 if TYPE_CHECKING:  # Matplotlib is slow to import, so only when drawing
     from matplotlib.artist import Artist
@@ -163,7 +163,7 @@ def plot_slowest(information: xr.Dataset, *, most: int = 20, ax: "Axes | None" =
     share = 100.0 * information["share"].to_series()
     share = share.sort_values(ascending=False, kind="stable")
     drawn, rest = share.iloc[:most], share.iloc[most:]
-    ax.barh(np.arange(len(drawn)), drawn, color=COLOURS[0])
+    ax.barh(np.arange(len(drawn)), drawn, color=COLORS[0])
     ax.invert_yaxis()
     name_ticks(ax, drawn.index, axis="y")
     ax.set_xlabel("share in the slowest direction (%)")
@@ -185,7 +185,7 @@ def _by_iteration(
     rest = rest.where(rest > 0.0)
     entries: list[tuple[str, Artist]] = []
     if rest.notnull().any():
-        (line,) = ax.plot(steps, rest, ".-", color=COLOURS[0])
+        (line,) = ax.plot(steps, rest, ".-", color=COLORS[0])
         entries.append(("by the gains of EM steps", line))
     else:
         what = "no two EM steps in a row\nwhose gains are clear of rounding"
@@ -197,7 +197,7 @@ def _by_iteration(
     for i, (name, rate) in enumerate(rates):
         if not rate < 1.0:
             continue
-        color = "black" if i == 0 else COLOURS[i % len(COLOURS)]
+        color = "black" if i == 0 else COLORS[i % len(COLORS)]
         width, words = (2.0, name) if i == 0 else (1.2, f"without {name}")
         style = STYLES[i % len(STYLES)]
         line = ax.axhline(1.0 - rate, color=color, linestyle=style, linewidth=width)
@@ -210,7 +210,7 @@ def _by_kernel(ax: "Axes", rates: list[tuple[str, float]]) -> None:
     """Draw a point for the rate at the model, and one for each kernel left out."""
     rest = np.array([1.0 - rate if rate < 1.0 else np.nan for _, rate in rates])
     ax.plot(rest[:1], "s", color="black")
-    ax.plot(np.arange(1, len(rest)), rest[1:], "o", color=COLOURS[0])
+    ax.plot(np.arange(1, len(rest)), rest[1:], "o", color=COLORS[0])
     ax.axhline(rest[0], color="0.6", linewidth=1, zorder=0)
     ax.set_xlim(-0.5, len(rates) - 0.5)
     name_ticks(ax, ["none", *(name for name, _ in rates[1:])], axis="x")

@@ -7,15 +7,17 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..errors import LabelError, MKMCError
+from ..errors import LabelError
 from ..posterior.run import PosteriorRun
-from .axes import check_axes, extend, wrapped
-from .kernels import chosen_labels
+from ..utils.arguments import checked
+from .axes import extend, panel_title, panels
+from .kernels import chosen_labels, colormap
 
 if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
     from matplotlib.axes import Axes
 
 
+@checked(cmap=colormap, sd_cmap=colormap)
 def plot_uncertainty(
     posterior: xr.DataTree,
     *,
@@ -71,19 +73,11 @@ def plot_uncertainty(
     >>> axes.shape, axes[1, 0].get_ylabel()
     ((2, 2), 'posterior sd\n(white: visible, exact)')
     """
-    import matplotlib as mpl
-    import matplotlib.pyplot as plt
-
     stack = PosteriorRun.from_datatree(posterior).stack
     names = chosen_labels(kernels, stack["kernel"].values, "kernel")
     order = chosen_labels(objects, stack["object"].values, "object")
     if not names or not order:
         raise LabelError("kernels, objects: there is nothing to draw. Name at least one of each.")
-    for what, wanted in (("cmap", cmap), ("sd_cmap", sd_cmap)):
-        if wanted not in mpl.colormaps:
-            raise MKMCError(
-                f"{what}: Matplotlib has no color map {wanted!r}. Pass 'viridis', for instance."
-            )
     pick: dict[str, Any] = {"kernel": names, "object": order, "object_bis": order}
     summary = posterior["posterior_summary"].to_dataset().sel(pick)
     visible = stack.sel(pick).notnull()
@@ -92,16 +86,7 @@ def plot_uncertainty(
         what, quantiles = "half the 90 % interval", summary["completed_quantile"]
         spread = 0.5 * (quantiles.sel(quantile=0.95) - quantiles.sel(quantile=0.05))
     spread = spread.where(~visible)
-    if axes is None:
-        inches = (2.2 * len(names) + 0.4, 5.3)
-        _, axes = plt.subplots(2, len(names), figsize=inches, layout="constrained", squeeze=False)
-    axes = np.asarray(axes, dtype=object)
-    if axes.shape != (2, len(names)):
-        raise LabelError(
-            f"axes: shape {axes.shape} found, {(2, len(names))} (rows, kernels) expected."
-        )
-    for ax in axes.flat:
-        check_axes(ax, "axes")
+    axes = panels(axes, (2, len(names)), (2.2 * len(names) + 0.4, 5.3))
     for (top, bottom), name in zip(axes.T, names, strict=True):
         mean, unsure = (
             each.sel(kernel=name).values for each in (summary["completed_mean"], spread)
@@ -116,9 +101,7 @@ def plot_uncertainty(
             bar.ax.set_visible(False)  # its place stays: the maps of a row have one size
             middle = {"ha": "center", "va": "center", "transform": bottom.transAxes}
             bottom.text(0.5, 0.5, "nothing\nis hidden", **middle)
-        points = 72.0 * top.get_window_extent().width / top.figure.dpi
-        size = top.title.get_fontsize()
-        top.set_title(wrapped(str(name), points, size=size), parse_math=False)
+        panel_title(top, name)
     axes[0, 0].set_ylabel("posterior mean")
     axes[1, 0].set_ylabel(f"{what}\n(white: visible, exact)")
     return axes

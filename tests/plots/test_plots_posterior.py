@@ -651,9 +651,9 @@ def test_what_a_heat_map_lacks_is_named(posterior):
         plots.plot_uncertainty(posterior, objects=["z"])
     with pytest.raises(LabelError, match="there is nothing to draw"):
         plots.plot_uncertainty(posterior, kernels=[])
-    with pytest.raises(MKMCError, match="cmap: Matplotlib has no color map 'virids'"):
+    with pytest.raises(MKMCError, match="cmap: Matplotlib has no colormap 'virids'"):
         plots.plot_uncertainty(posterior, cmap="virids")
-    with pytest.raises(MKMCError, match="sd_cmap: Matplotlib has no color map 'YlOrB'"):
+    with pytest.raises(MKMCError, match="sd_cmap: Matplotlib has no colormap 'YlOrB'"):
         plots.plot_uncertainty(posterior, sd_cmap="YlOrB")
     assert not plt.get_fignums()
 
