@@ -1,16 +1,30 @@
-"""Work in several processes, and what Ctrl-C does to it."""
+"""The process pool of the package, and its handling of Ctrl-C."""
 
+import functools
+import os
+import pickle
 import signal
 import threading
-from collections.abc import Iterator
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 from ..errors import MKMCError
 
+R = TypeVar("R")
+
+
+class PoolError(MKMCError):
+    """The pool itself failed, not the function that it runs."""
+
 
 def need_joblib(install: str = "pip install mkmc-prob[parallel]") -> tuple[Any, Any]:
-    """Return joblib's Parallel and delayed; raise where it is missing."""
+    """Return joblib's Parallel and delayed; raise MKMCError if joblib is not installed."""
     try:
         from joblib import Parallel, delayed
     except ImportError as error:
@@ -18,16 +32,165 @@ def need_joblib(install: str = "pip install mkmc-prob[parallel]") -> tuple[Any, 
     return Parallel, delayed
 
 
+def in_processes(
+    function: Callable[..., R],
+    tasks: Iterable[tuple[Any, ...]],
+    *,
+    workers: int,
+    ordered: bool = True,
+    install: str = "pip install mkmc-prob[parallel]",
+) -> Generator[R, None, None]:
+    """Yield ``function(*task)`` for each task, computed in `workers` processes.
+
+    One worker is this process, which needs no joblib. Ctrl-C reaches this process only and raises
+    KeyboardInterrupt here, even if `function` catches its own. When the generator is closed, or an
+    exception leaves it, the tasks in flight are terminated.
+
+    Parameters
+    ----------
+    function
+        Must not depend on the process it runs in.
+    tasks
+        The arguments of each call. They are taken one by one, a few ahead of the results.
+    workers
+        How many processes compute at a time.
+    ordered
+        Whether results come in the order of the tasks, or as soon as they are computed.
+    install
+        How to install joblib, for the error message.
+
+    Raises
+    ------
+    MKMCError
+        If joblib is not installed.
+    PoolError
+        If a worker process dies, or a task cannot be pickled.
+    Exception
+        What `function` raises, with its causes. From another process it carries the traceback as a
+        note; exceptions that cannot be pickled become a RuntimeError that names them.
+    """
+    if workers == 1:
+        for task in tasks:
+            with _interrupts_raised():
+                result = function(*task)
+            yield result
+        return
+    parallel, delayed = need_joblib(install)
+    # A batch would hold results back, and lose more of them if it is terminated.
+    pool = parallel(
+        n_jobs=workers,
+        backend="loky",
+        batch_size=1,
+        return_as="generator" if ordered else "generator_unordered",
+    )
+    results = pool(delayed(_in_worker)(function, task) for task in tasks)
+    chain: list[BaseException] = []
+    try:
+        for chain, result in results:
+            if chain:
+                break
+            yield result
+    except BrokenExecutor as error:
+        raise PoolError(
+            "workers: a worker process died. If it ran out of memory, use fewer workers. "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    except pickle.PicklingError as error:
+        told = str(error.__cause__ or error).strip(' \n"').splitlines()[-1]
+        raise PoolError(
+            f"workers: a task cannot be passed to another process ({told}). Use workers=1, or pass "
+            "functions and data that can be pickled."
+        ) from error
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # joblib warns of generators that are closed early
+            results.close()
+    for effect, cause in pairwise(chain):
+        effect.__cause__ = cause
+    if chain:
+        raise chain[0]
+
+
+def _in_worker(
+    function: Callable[..., R], task: tuple[Any, ...]
+) -> tuple[list[BaseException], R | None]:
+    """Return what the call raised, with its causes, and its result."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    _end_with_parent()
+    try:
+        return [], function(*task)
+    except BaseException as error:
+        chain: list[BaseException] = []
+        cause: BaseException | None = error
+        while cause is not None:
+            chain.append(_portable(cause))
+            cause = cause.__cause__
+        return chain, None
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return an exception that can be pickled; pickling loses its traceback, so that is a note."""
+    told = "".join(traceback.format_exception(error, chain=error.__cause__ is None))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever its class raises
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(told)
+    return error
+
+
+@functools.cache  # once per process
+def _end_with_parent() -> None:
+    """End this process soon after its parent was killed."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
-def interrupts_held() -> Iterator[list[Any]]:
-    """Hold back Ctrl-C while the block runs; where it struck the list it gets is not empty."""
-    struck: list[Any] = []
+def _handled(handler: Callable[..., Any]) -> Iterator[None]:
+    """Handle Ctrl-C by ``handler(before, number, frame)`` while the block runs.
+
+    `before` is the previous handler. Outside the main thread, and where Ctrl-C is ignored, nothing
+    changes.
+    """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield struck  # no handler can be set, or Ctrl-C is not listened to
+        yield
         return
-    signal.signal(signal.SIGINT, lambda *what: struck.append(what))
+    signal.signal(signal.SIGINT, functools.partial(handler, before))
     try:
-        yield struck
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[list[Any]]:
+    """Hold back Ctrl-C while the block runs; the list that is yielded records each."""
+    struck: list[Any] = []
+    with _handled(lambda before, *what: struck.append(what)):
+        yield struck
+
+
+@contextmanager
+def _interrupts_raised() -> Iterator[None]:
+    """Raise KeyboardInterrupt after the block if Ctrl-C came while it ran and it was caught there.
+
+    `fit` catches it and returns the model it has reached, which is no finished task.
+    """
+    struck: list[Any] = []
+
+    def note(before: Callable[..., Any], *what: Any) -> Any:
+        struck.append(what)
+        return before(*what)
+
+    with _handled(note):
+        yield
+    if struck:
+        raise KeyboardInterrupt
