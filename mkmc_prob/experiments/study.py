@@ -35,9 +35,15 @@ from .arguments import (
 )
 from .cells import Cell, Missingness, Outcome, Study
 from .classification import EXTRA, need_sklearn
-from .definitions import missingness_definition, name_of
 from .folder import LAYOUT, Folder
-from .methods import METHODS, PAPER_STRENGTH, Method, NamedMethod, named_methods
+from .methods import (
+    METHODS,
+    PAPER_STRENGTH,
+    Method,
+    NamedMethod,
+    missingness_definition,
+    named_methods,
+)
 from .running import Task, compute
 
 #: The paper's ratios of missing entries.
@@ -130,12 +136,13 @@ def run_study(
         How many cells are computed at a time, each in a process of its own (needs joblib). The
         result does not depend on it: every cell runs on one BLAS thread.
     folder
-        Where each finished cell is written at once. Started again, a study redoes no finished cell:
-        after a kill, or with more repetitions, ratios or methods. Other settings are refused, and
-        functions whose content changed (see `definitions.definition`). Of what functions take from
-        globals, functions, classes, numbers and texts are compared, not other data. Functions of
-        one's own are compared as compiled, so another Python version refuses them. Damaged files
-        are named, not replaced. None keeps the cells in memory.
+        A folder to which each finished cell is written at once. Run again with the same folder,
+        after a kill or with more repetitions, ratios or methods, a study computes missing cells
+        only. Other settings are refused. A function is recognized by its name, its attribute
+        ``version`` (text, optional) and, if it is a `functools.partial`, its arguments (numbers,
+        text and tuples by value, others by type). A changed body, closure, global or attribute is
+        not detected: change ``version``, or use another folder. Damaged files are named, not
+        replaced. None keeps the cells in memory.
     progress
         Whether to show a progress bar over the cells.
 
@@ -218,7 +225,7 @@ def run_study(
     cells = list(itertools.starmap(Cell, itertools.product(range(repetitions), shares, found)))
     store = None if folder is None else Folder(folder)
     study.check_ratios(shares)
-    settings = _settings(study, found, tol, max_iter, compared=store is not None)
+    settings = _settings(study, found, tol, max_iter)
     outcomes: dict[Cell, Outcome] = {}
     if store is not None:
         store.open(settings)
@@ -249,19 +256,9 @@ def run_study(
 
 
 def _settings(
-    study: Study, methods: dict[str, NamedMethod], tol: float, max_iter: int, *, compared: bool
+    study: Study, methods: dict[str, NamedMethod], tol: float, max_iter: int
 ) -> dict[str, Any]:
-    """Return all that a cell depends on, in JSON's types.
-
-    Functions that cannot be compared with another run's are refused where that is asked for.
-    """
-    try:
-        missingness = missingness_definition(study.missingness)
-    except MKMCError:
-        if compared:
-            raise
-        missingness = name_of(study.missingness)
-
+    """Return the settings that cells depend on, in JSON's types."""
     data = hashlib.sha256(np.ascontiguousarray(study.kernels.values).tobytes())
     data.update(study.kernels["rounding"].values.astype(np.float64).tobytes())
     labels = [study.kernels[dim].values.tolist() for dim in ("kernel", "object")]
@@ -274,12 +271,12 @@ def _settings(
         "classes": codes.hexdigest()[:16],
         "train_sizes": list(study.train_sizes),
         "C": list(study.C) if isinstance(study.C, tuple) else study.C,
-        "missingness": missingness,
+        "missingness": missingness_definition(study.missingness),
         "strength": study.strength,
         "tol": tol,
         "max_iter": max_iter,
         "seed": study.seed,
-        "methods": {name: m.definition() for name, m in methods.items()} if compared else {},
+        "methods": {name: method.definition for name, method in methods.items()},
     }
 
 

@@ -138,7 +138,7 @@ def test_other_settings_are_refused(tmp_path_factory, monkeypatch, changed, name
     if changed.pop("classes", 0):
         classes = classes.roll(object=1)
     if "version" in changed:
-        monkeypatch.setattr("mkmc_prob.__version__", changed.pop("version"))
+        monkeypatch.setattr("mkmc_prob.experiments.study.__version__", changed.pop("version"))
     with pytest.raises(MKMCError, match=f"holds cells of other settings: {named}"):
         run_study(stack, classes, folder=folder, **options | changed)
     assert (states(folder), (folder / "settings.json").read_text()) == before
@@ -307,7 +307,7 @@ def test_what_else_is_warned_of():
     [
         ({"methods": "none"}, MKMCError, "methods: 'none' found for 'none'. Built in are 'mkmc'"),
         ({"methods": []}, MKMCError, "methods: there are none"),
-        ({"methods": 3}, MKMCError, "methods: 3 found"),
+        ({"methods": 3}, MKMCError, "methods: name 3 found"),
         ({"methods": ["zero", {"zero": "mean"}]}, MKMCError, "'zero' occurs more than once"),
         ({"methods": {"a": 1}}, MKMCError, "methods: 1 found for 'a'"),
         ({"methods": {3: "zero"}}, MKMCError, "methods: name 3 found"),
