@@ -92,8 +92,7 @@ def in_processes(
             yield result
     except BrokenExecutor as error:
         raise PoolError(
-            "workers: a worker process died. If it ran out of memory, use fewer workers. "
-            f"({type(error).__name__}: {error})"
+            "workers: a worker process died. If it ran out of memory, use fewer workers."
         ) from error
     except pickle.PicklingError as error:
         told = str(error.__cause__ or error).strip(' \n"').splitlines()[-1]
