@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 from ..errors import ConvergenceWarning, MKMCError, warn
 from ..stacks.stack import warn_of_scales
 from ..utils.arguments import positive_number, tolerance, whole_number
-from ..utils.processes import need_joblib
+from ..utils.processes import PoolError, in_processes, need_joblib
 from ..utils.version import __version__
 from .arguments import (
     MODEL,
@@ -44,7 +44,6 @@ from .methods import (
     missingness_definition,
     named_methods,
 )
-from .running import Task, compute
 
 #: The paper's ratios of missing entries.
 RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -230,29 +229,50 @@ def run_study(
     if store is not None:
         store.open(settings)
         outcomes = store.load(cells, (len(names) + 1, len(study.train_sizes)))
-    functions = {name: method.function for name, method in found.items()}
-    tasks = [Task(study, c, functions[c.completion]) for c in cells if c not in outcomes]
-    with (
-        tqdm(
-            total=len(cells),
-            initial=len(outcomes),
-            disable=not progress,
-            desc="study",
-            unit=" cells",
-            smoothing=0,  # cells of one method and ratio take their turn: the mean tells best
-        ) as bar,
-        closing(compute(tasks, workers)) as computed,
-    ):
-        for cell, outcome in computed:
-            if isinstance(outcome, Exception):
-                raise MKMCError(f"{cell}: {type(outcome).__name__}: {outcome}") from outcome
-            if store is not None:
-                store.save(cell, outcome)
-            outcomes[cell] = outcome
-            bar.update()
+    todo = [cell for cell in cells if cell not in outcomes]
+    in_flight: set[Cell] = set()
+
+    def tasks() -> Iterator[tuple[Study, Cell, Method]]:
+        for cell in todo:
+            in_flight.add(cell)
+            yield study, cell, found[cell.completion].function
+
+    several = min(workers, len(todo)) or 1
+    computed = in_processes(_attempt, tasks(), workers=several, ordered=False, install=EXTRA)
+    bar = tqdm(
+        total=len(cells),
+        initial=len(outcomes),
+        disable=not progress,
+        desc="study",
+        unit=" cells",
+        smoothing=0,  # cells differ by method and ratio: the overall rate predicts best
+    )
+    with bar, closing(computed):
+        try:
+            for cell, outcome in computed:
+                in_flight.discard(cell)
+                if store is not None:
+                    store.save(cell, outcome)
+                outcomes[cell] = outcome
+                bar.update()
+        except PoolError as error:
+            raise MKMCError(
+                f"{error} Finished cells stay in the folder, if there is one. In flight were "
+                f"{'; '.join(map(str, in_flight))}."
+            ) from error
     outcomes = {cell: outcomes[cell] for cell in cells}
     _warn_of_unfinished(outcomes)
     return _dataset(study, outcomes, settings)
+
+
+def _attempt(study: Study, cell: Cell, function: Method) -> tuple[Cell, Outcome]:
+    """Compute a cell; raise MKMCError that names it if the method fails."""
+    try:
+        return cell, study.run(cell, function)
+    except SystemExit as error:
+        raise MKMCError(f"{cell}: it called sys.exit({error.code!r}); raise an error.") from error
+    except Exception as error:
+        raise MKMCError(f"{cell}: {type(error).__name__}: {error}") from error
 
 
 def _settings(
