@@ -1,8 +1,4 @@
-"""How well classes are told apart on a kernel matrix: support vector machines and ROC areas.
-
-Enters: a kernel matrix over all objects, the objects' classes, which train and which test. Leaves:
-one area under the ROC curve. How the matrix was made is not known here.
-"""
+"""Support vector machines on a kernel matrix, and their areas under the ROC curve."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import MKMCError
 from ..linalg.symmetric import Matrix
 
-#: Of the cross-validation that chooses C.
+#: Folds of the cross-validation that chooses C.
 FOLDS = 5
-#: How often a division is drawn before it is given up.
+#: How often a division is drawn before giving up.
 MOST_DRAWS = 10_000
 
 EXTRA = 'pip install "mkmc_prob[experiments]"'
@@ -31,8 +27,8 @@ def roc_area(
 ) -> float:
     """Train a support vector machine on a kernel matrix and return its ROC area on test objects.
 
-    The area is that of the decision values. With more than two classes each is told from all
-    others, and the areas' plain mean is returned.
+    The area is that of the decision values. Of more than two classes each is separated from all
+    others, and the mean of the areas is returned.
 
     Parameters
     ----------
@@ -41,29 +37,28 @@ def roc_area(
     classes
         The classes of the l objects, two or more.
     train, test
-        Positions of objects. Each class occurs in both.
+        Positions of objects. Each class must occur in both.
     C
-        The weight of training errors, in units of 1/(mean diagonal of the training block): so the
-        kernel's scale does not matter, which zero imputation makes smaller. Of a sequence the one
-        with the best mean area of a 5-fold stratified cross-validation within the training objects
-        is taken, the smallest of equals; then each class needs 5 training objects.
+        The weight of training errors, in units of 1/(mean diagonal of the training block), so that
+        the kernel's scale, which zero imputation reduces, does not matter. Of a sequence, the value
+        with the best mean area in a 5-fold stratified cross-validation within the training objects
+        is used, the smallest of equals; each class then needs 5 training objects.
 
     Returns
     -------
     float
-        0 to 1; 1/2 where all decision values are equal, as they are where the training block is
-        zero.
+        0 to 1; 1/2 if all decision values are equal, as they are if the training block is zero.
 
     Raises
     ------
     MKMCError
-        Where scikit-learn is not installed.
+        If scikit-learn is not installed.
 
     Notes
     -----
     The solver, LIBSVM, stops at its usual tolerance of 1e-3 and keeps the kernel in single
-    precision. On a low-rank kernel with many equal rows, as imputation leaves them, the area can
-    so depend on rounding in the third digit (0.005 was seen).
+    precision. On a low-rank kernel with many equal rows, as imputation leaves them, rounding can
+    change the third digit of the area (0.005 was observed).
 
     Examples
     --------
@@ -110,7 +105,7 @@ def draw_order(
     """Draw a random order of the objects; the first n train, for each n of `train_sizes`.
 
     It is drawn again until every training set has `least` objects of every class, and every test
-    set, which is all the others, has one.
+    set, which is all other objects, has one.
 
     Parameters
     ----------
@@ -126,7 +121,7 @@ def draw_order(
     Raises
     ------
     MKMCError
-        Where no such order is found.
+        If no such order is found.
 
     Examples
     --------
@@ -156,7 +151,7 @@ def draw_order(
 
 
 def need_sklearn() -> tuple[Any, Any, Any]:
-    """Return SVC, roc_auc_score and StratifiedKFold; raise where scikit-learn is missing."""
+    """Return SVC, roc_auc_score and StratifiedKFold; raise MKMCError if scikit-learn is missing."""
     try:
         from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped, unused-ignore]
         from sklearn.model_selection import (  # type: ignore[import-untyped, unused-ignore]

@@ -1,8 +1,4 @@
-"""The paper's study of completion: methods compared on stacks with rows removed on purpose.
-
-Enters: complete kernels, classes, methods. Leaves: an `xarray.Dataset` of scores by repetition,
-ratio and method. A long run can be killed at any time and started again.
-"""
+"""The paper's study of completion: methods compared on stacks with rows removed on purpose."""
 
 import hashlib
 import itertools
@@ -21,16 +17,20 @@ from tqdm.auto import tqdm
 
 from ..errors import ConvergenceWarning, MKMCError, warn
 from ..stacks.stack import warn_of_scales
-from ..utils.arguments import positive_number, tolerance, whole_number
+from ..utils.arguments import checked, optional, positive, tolerance, whole
 from ..utils.processes import PoolError, in_processes, need_joblib
 from ..utils.version import __version__
 from .arguments import (
+    LARGEST_SEED,
     MODEL,
+    RATIO_DIGITS,
     class_codes,
     complete_kernels,
     error_weights,
-    shares_removed,
-    study_seed,
+    folder_path,
+    function,
+    ratio,
+    several,
     training_sizes,
 )
 from .cells import Cell, Missingness, Outcome, Study
@@ -60,6 +60,20 @@ LONG_NAMES = {
 RECORDED = ("seed", "C", "strength", "tol", "max_iter", "missingness")
 
 
+@checked(
+    kernels=complete_kernels,
+    ratios=several(ratio, digits=RATIO_DIGITS),
+    repetitions=whole(least=1),
+    train_sizes=optional(several(whole(least=1))),
+    C=error_weights,
+    missingness=optional(function),
+    strength=positive,
+    tol=tolerance,
+    max_iter=whole(least=1),
+    seed=whole(least=0, most=LARGEST_SEED),
+    workers=whole(least=1),
+    folder=optional(folder_path),
+)
 def run_study(
     kernels: xr.DataArray,
     classes: "xr.DataArray | pd.Series[Any] | Mapping[Any, Any]",
@@ -195,40 +209,24 @@ def run_study(
     array([0.69, 1.  ])
     """
     need_sklearn()
-    kernels = complete_kernels(kernels)
-    names = kernels["kernel"].values
-    tol, max_iter = tolerance(tol, "tol"), whole_number(max_iter, "max_iter", least=1)
-    strength = positive_number(strength, "strength")
-    found = named_methods(methods, strength=strength, tol=tol, max_iter=max_iter)
-    if missingness is not None and not callable(missingness):
-        raise MKMCError(
-            f"missingness: {missingness!r} found; a function (stack, ratio, *, seed) is needed."
-        )
-    study = Study(
-        kernels,
-        class_codes(classes, kernels["object"].values),
-        training_sizes(train_sizes, kernels.sizes["object"]),
-        error_weights(C),
-        study_seed(seed),
-        strength,
-        missingness,
-    )
-    shares = shares_removed(ratios)
-    repetitions = whole_number(repetitions, "repetitions", least=1)
-    workers = whole_number(workers, "workers", least=1)
     if workers > 1:
         need_joblib(EXTRA)
+    found = named_methods(methods, strength=strength, tol=tol, max_iter=max_iter)
+    codes = class_codes(classes, kernels["object"].values)
+    sizes = training_sizes(train_sizes, len(codes))
+    study = Study(kernels, codes, sizes, C, seed, strength, missingness)
     for repetition in range(repetitions):
         study.order(repetition)  # raises now, not after hours
     warn_of_scales(kernels)
-    cells = list(itertools.starmap(Cell, itertools.product(range(repetitions), shares, found)))
-    store = None if folder is None else Folder(folder)
-    study.check_ratios(shares)
+    study.check_ratios(ratios)
+    cells = list(itertools.starmap(Cell, itertools.product(range(repetitions), ratios, found)))
     settings = _settings(study, found, tol, max_iter)
     outcomes: dict[Cell, Outcome] = {}
-    if store is not None:
+    store = None
+    if folder is not None:
+        store = Folder(folder)  # type: ignore[arg-type]  # checked
         store.open(settings)
-        outcomes = store.load(cells, (len(names) + 1, len(study.train_sizes)))
+        outcomes = store.load(cells, (kernels.sizes["kernel"] + 1, len(sizes)))
     todo = [cell for cell in cells if cell not in outcomes]
     in_flight: set[Cell] = set()
 
@@ -237,8 +235,8 @@ def run_study(
             in_flight.add(cell)
             yield study, cell, found[cell.completion].function
 
-    several = min(workers, len(todo)) or 1
-    computed = in_processes(_attempt, tasks(), workers=several, ordered=False, install=EXTRA)
+    workers = min(workers, len(todo)) or 1
+    computed = in_processes(_attempt, tasks(), workers=workers, ordered=False, install=EXTRA)
     bar = tqdm(
         total=len(cells),
         initial=len(outcomes),
@@ -290,7 +288,7 @@ def _settings(
         "kernels": data.hexdigest()[:16],
         "classes": codes.hexdigest()[:16],
         "train_sizes": list(study.train_sizes),
-        "C": list(study.C) if isinstance(study.C, tuple) else study.C,
+        "C": study.C,
         "missingness": missingness_definition(study.missingness),
         "strength": study.strength,
         "tol": tol,
