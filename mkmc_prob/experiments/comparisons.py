@@ -1,52 +1,24 @@
-"""Which method is better, by how much and how surely: tests and effect sizes over repetitions.
-
-Enters: the Dataset of a study. Leaves: comparisons with a baseline and summaries, as Datasets and
-tables; or an error that says what the study lacks. What is drawn of them is `figures`' business.
-"""
+"""Comparisons of the methods of a study: tests, intervals and effect sizes over repetitions."""
 
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 from scipy import stats
 
 from ..errors import MKMCError
-from ..utils.arguments import real_number
+from ..utils.arguments import checked, share
 from .scores import SCORES, check_pairs, mean_and_sd, n_objects, place, score_of
 
-#: The tests; the last that a table has is the one it adjusts.
+#: The tests of a table, the last of which it adjusts for their number.
 _P_VALUES = ("p_two_sample", "p_welch", "p_paired", "p_corrected")
 #: Why there is no test.
 TOO_FEW = "fewer than two repetitions have a score"
 EQUAL = "all differences are equal"
 
-_LONG_NAMES = {
-    "repetitions": "repetitions compared",
-    "mean": "mean over the repetitions",
-    "sd": "standard deviation over the repetitions",
-    "baseline_mean": "mean of the baseline",
-    "baseline_sd": "standard deviation of the baseline",
-    "difference": "mean of method - baseline",
-    "difference_sd": "standard deviation of method - baseline",
-    "difference_low": "lower end of its confidence interval, paired",
-    "difference_high": "upper end of its confidence interval, paired",
-    "t_two_sample": "t of the two-sample test, equal variances",
-    "p_two_sample": "p of the two-sample test, equal variances",
-    "p_welch": "p of the two-sample test, unequal variances",
-    "t_paired": "t of the paired test",
-    "p_paired": "p of the paired test",
-    "corrected_low": "lower end of the confidence interval, corrected for shared objects",
-    "corrected_high": "upper end of the confidence interval, corrected for shared objects",
-    "t_corrected": "t of the corrected resampled paired test",
-    "p_corrected": "p of the corrected resampled paired test",
-    "cohens_d": "difference / pooled standard deviation",
-    "cohens_dz": "difference / standard deviation of the differences",
-    "reason": "why a test is NaN",
-}
 
-
+@checked(confidence=share)
 def compare_methods(
     study: xr.Dataset, *, score: str = "roc", baseline: str = "mkmc", confidence: float = 0.95
 ) -> xr.Dataset:
@@ -132,9 +104,6 @@ def compare_methods(
     >>> round(found["p_corrected"].item(), 4)
     0.1732
     """
-    level = real_number(confidence)
-    if level is None or not 0 < level < 1:
-        raise MKMCError(f"confidence: {confidence!r} found; a number between 0 and 1 is needed.")
     values = score_of(study, score)
     place(values, "completion", baseline, what="baseline")
     if values.sizes["repetition"] < 2:
@@ -149,12 +118,12 @@ def compare_methods(
     check_pairs(values)
     if score != "roc":
         values = values.mean("kernel")
-    others = [name for name in values["completion"].values.tolist() if name != baseline]
-    own = values.sel({"completion": others})
-    own, reference = xr.broadcast(own, values.sel({"completion": baseline}, drop=True))
+    own, reference = xr.broadcast(
+        values.drop_sel(completion=baseline), values.sel(completion=baseline, drop=True)
+    )
     count = own.count("repetition")
     n = count.where(count > 1)
-    # What is smaller than the rounding of the scores is no spread: an sd of exactly 0.
+    # A spread below the rounding of the scores is an sd of exactly 0.
     size = abs(values).max(["repetition", "completion"])
     mean, sd = mean_and_sd(own, size)
     reference_mean, reference_sd = mean_and_sd(reference, size)
@@ -162,44 +131,54 @@ def compare_methods(
     spread = difference_sd.where(difference_sd > 0)
     pooled = ((sd**2 + reference_sd**2) / 2) ** 0.5
     pooled = pooled.where(pooled > 0)
-    low, high, t_paired, p_paired = _t_test(difference, spread, 1 / n, n, level)
-    moments = [mean, sd.where(pooled > 0), n, reference_mean, reference_sd, n]
-    t_two_sample, p_two_sample = _two_sample(*moments, equal_var=True)
-    _, p_welch = _two_sample(*moments, equal_var=False)
+    student, welch = (
+        xr.apply_ufunc(
+            stats.ttest_ind_from_stats,
+            *(mean, sd.where(pooled > 0), n, reference_mean, reference_sd, n),
+            kwargs={"equal_var": equal},
+            output_core_dims=[[], []],
+        )
+        for equal in (True, False)
+    )
+    low, high, t_paired, p_paired = _t_test(difference, spread, 1 / n, n, confidence)
+    reasons = np.where(count < 2, TOO_FEW, np.where(difference_sd > 0, "", EQUAL))
     found = {
-        "repetitions": count,
-        "mean": mean,
-        "sd": sd,
-        "baseline_mean": reference_mean,
-        "baseline_sd": reference_sd,
-        "difference": difference,
-        "difference_sd": difference_sd,
-        "difference_low": low,
-        "difference_high": high,
-        "t_two_sample": t_two_sample,
-        "p_two_sample": p_two_sample,
-        "p_welch": p_welch,
-        "t_paired": t_paired,
-        "p_paired": p_paired,
-        "cohens_d": difference / pooled,
-        "cohens_dz": difference / spread,
+        "repetitions": (count, "repetitions compared"),
+        "mean": (mean, "mean over the repetitions"),
+        "sd": (sd, "standard deviation over the repetitions"),
+        "baseline_mean": (reference_mean, "mean of the baseline"),
+        "baseline_sd": (reference_sd, "standard deviation of the baseline"),
+        "difference": (difference, "mean of method - baseline"),
+        "difference_sd": (difference_sd, "standard deviation of method - baseline"),
+        "difference_low": (low, "lower end of its confidence interval, paired"),
+        "difference_high": (high, "upper end of its confidence interval, paired"),
+        "t_two_sample": (student[0], "t of the two-sample test, equal variances"),
+        "p_two_sample": (student[1], "p of the two-sample test, equal variances"),
+        "p_welch": (welch[1], "p of the two-sample test, unequal variances"),
+        "t_paired": (t_paired, "t of the paired test"),
+        "p_paired": (p_paired, "p of the paired test"),
+        "cohens_d": (difference / pooled, "difference / pooled standard deviation"),
+        "cohens_dz": (difference / spread, "difference / standard deviation of the differences"),
+        "reason": (count.copy(data=reasons), "why a test is NaN"),
     }
     if score == "roc":
         train = values["train_size"]
         factor = 1 / n + (n_objects(study, train.values) - train) / train
-        corrected = _t_test(difference, spread, factor, n, level)
-        names = ("corrected_low", "corrected_high", "t_corrected", "p_corrected")
-        found |= dict(zip(names, corrected, strict=True))
-    reasons = np.where(count < 2, TOO_FEW, np.where(difference_sd > 0, "", EQUAL))
-    found["reason"] = count.copy(data=reasons)
+        low, high, t, p = _t_test(difference, spread, factor, n, confidence)
+        of = "corrected for shared objects"
+        found |= {
+            "corrected_low": (low, f"lower end of the confidence interval, {of}"),
+            "corrected_high": (high, f"upper end of the confidence interval, {of}"),
+            "t_corrected": (t, "t of the corrected resampled paired test"),
+            "p_corrected": (p, "p of the corrected resampled paired test"),
+        }
     dims = [dim for dim in values.dims if dim in count.dims]
     return xr.Dataset(
         {
-            name: found[name].transpose(*dims).assign_attrs(long_name=text)
-            for name, text in _LONG_NAMES.items()
-            if name in found
+            name: variable.transpose(*dims).assign_attrs(long_name=text)
+            for name, (variable, text) in found.items()
         },
-        attrs={"score": score, "baseline": baseline, "confidence": level},
+        attrs={"score": score, "baseline": baseline, "confidence": confidence},
     )
 
 
@@ -258,23 +237,21 @@ def comparison_table(
     """
     values = score_of(study, score)
     study = study.isel(ratio=[place(values, "ratio", ratio)])
+    rows, chosen = ["completion"], {"ratio": 0}
     if score == "roc":
         study = study.isel(matrix=[place(values, "matrix", matrix)])
+        rows, chosen = ["train_size", "completion"], {"ratio": 0, "matrix": 0}
     compared = compare_methods(study, score=score, baseline=baseline, confidence=confidence)
-    rows = ["train_size", "completion"] if score == "roc" else ["completion"]
-    compared = compared.isel(ratio=0, drop=True)
-    if score == "roc":
-        compared = compared.isel(matrix=0, drop=True)
+    compared = compared.isel(chosen, drop=True)
     tests = [name for name in _P_VALUES if name in compared]
-    compared["p_adjusted"] = compared[tests[-1]].copy(data=_holm(compared[tests[-1]].values))
+    own = compared.isel(completion=[0]).assign_coords(completion=[baseline])
+    own = own[["baseline_mean", "baseline_sd"]].rename(baseline_mean="mean", baseline_sd="sd")
+    both = xr.concat([own, compared], "completion", join="outer", data_vars="all")
+    table = both.to_dataframe(dim_order=rows).fillna({"reason": ""})
+    p = table[tests[-1]].dropna().sort_values()
+    holm = (p * np.arange(len(p), 0, -1)).cummax().clip(upper=1.0)
     wanted = ["mean", "sd", "difference", "difference_low", "difference_high", *tests]
-    wanted += ["p_adjusted", "cohens_d", "cohens_dz", "reason"]
-    own = compared["baseline_mean"].isel(completion=[0]).assign_coords(completion=[baseline])
-    first = xr.Dataset(
-        {"mean": own, "sd": own.copy(data=compared["baseline_sd"][{"completion": [0]}])}
-    )
-    both = xr.concat([first, compared[wanted]], "completion", join="outer", data_vars="all")
-    return both.to_dataframe(dim_order=rows)[wanted].fillna({"reason": ""})
+    return table.assign(p_adjusted=holm)[[*wanted, "p_adjusted", "cohens_d", "cohens_dz", "reason"]]
 
 
 def study_summary(study: xr.Dataset, *, matrix: str = "model") -> pd.DataFrame:
@@ -318,21 +295,20 @@ def study_summary(study: xr.Dataset, *, matrix: str = "model") -> pd.DataFrame:
     ratio completion
     0.5   mkmc        0.85            0.05
     """
-    columns = {}
+    parts = {}
     for score in SCORES:
         values = score_of(study, score)
         if score == "roc":
             values = values.isel(matrix=place(values, "matrix", matrix), drop=True)
-            parts = {
-                f"roc_{size.item()}": values.sel(train_size=size) for size in values["train_size"]
-            }
+            for size in values["train_size"].values.tolist():
+                parts[f"roc_{size}"] = values.sel(train_size=size)
         else:
-            parts = {score: values.mean("kernel")}
-        for name, part in parts.items():
-            mean, sd = mean_and_sd(part)
-            error = sd / np.sqrt(part.count("repetition"))
-            columns[name, "mean"] = mean.to_series()
-            columns[name, "standard_error"] = error.to_series()
+            parts[score] = values.mean("kernel")
+    columns = {}
+    for name, part in parts.items():
+        mean, sd = mean_and_sd(part)
+        columns[name, "mean"] = mean.to_series()
+        columns[name, "standard_error"] = (sd / np.sqrt(part.count("repetition"))).to_series()
     return pd.DataFrame(columns).rename_axis(columns=["score", "statistic"])
 
 
@@ -345,25 +321,3 @@ def _t_test(
     width = xr.apply_ufunc(stats.t.ppf, (1 + level) / 2, n - 1) * error
     p = 2 * xr.apply_ufunc(stats.t.sf, np.abs(t), n - 1)
     return difference - width, difference + width, t, p
-
-
-def _two_sample(*moments: xr.DataArray, equal_var: bool) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return t and p of the two-sample test from mean, sd and count of both; NaN where one is."""
-    t, p = xr.apply_ufunc(
-        stats.ttest_ind_from_stats,
-        *moments,
-        kwargs={"equal_var": equal_var},
-        output_core_dims=[[], []],
-    )
-    return t, p
-
-
-def _holm(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return p-values adjusted by Holm's method for how many tests there are; NaN is none."""
-    adjusted = np.full(p.shape, np.nan)
-    known = p[np.isfinite(p)]
-    order = np.argsort(known)
-    steps = np.arange(len(known), 0, -1) * known[order]
-    known[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    adjusted[np.isfinite(p)] = known
-    return adjusted
