@@ -85,17 +85,15 @@ def complete_kernels(value: Any, what: str) -> xr.DataArray:
 
 def class_codes(classes: Any, objects: NDArray[Any]) -> NDArray[np.intp]:
     """Return the classes of `objects`, numbered from 0 in sorted order; others are ignored."""
+    found = type(classes).__name__
     if isinstance(classes, xr.DataArray):
-        if classes.dims != ("object",) or "object" not in classes.indexes:
-            raise LabelError(
-                f"classes: dims {tuple(classes.dims)} found; one dim 'object' with labels is "
-                "needed."
-            )
-        classes = classes.to_series()
+        found = f"dims {classes.dims}, labels on {list(classes.indexes)}"
+        if classes.dims == ("object",) and "object" in classes.indexes:
+            classes = classes.to_series()
     if not isinstance(classes, Mapping | pd.Series):
         raise LabelError(
-            f"classes: {type(classes).__name__} found; a DataArray over 'object', a mapping or a "
-            "Series is needed, labeled by object."
+            f"classes: {found} found; a DataArray over 'object', a mapping or a Series is needed, "
+            "labeled by object."
         )
     as_labels(classes.keys(), "classes, objects")
     table, wanted = dict(classes.items()), objects.tolist()
@@ -110,9 +108,9 @@ def class_codes(classes: Any, objects: NDArray[Any]) -> NDArray[np.intp]:
         raise MKMCError(
             "classes: text, numbers or truth values are mixed. Convert them all with str()."
         )
-    codes, found = pd.factorize(np.array(values, dtype=object), sort=True)
-    if len(found) < 2:
-        raise MKMCError(f"classes: all objects are of class {found[0]!r}; two or more are needed.")
+    codes, names = pd.factorize(np.array(values, dtype=object), sort=True)
+    if len(names) < 2:
+        raise MKMCError(f"classes: all objects are of class {names[0]!r}; two or more are needed.")
     return codes
 
 

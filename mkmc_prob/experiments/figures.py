@@ -4,7 +4,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -16,15 +16,7 @@ from ..stacks.labels import name_some
 from ..utils.arguments import checked, choice
 from .arguments import MODEL, folder_path
 from .folder import make_folder
-from .looks import (
-    BARS,
-    explain,
-    looks_of,
-    matrix_ticks,
-    mean_and_width,
-    method_name,
-    with_bars,
-)
+from .looks import BARS, draw_methods, explain, matrix_ticks, mean_and_width, with_bars
 from .scores import place, score_of
 
 if TYPE_CHECKING:  # Matplotlib is slow to import
@@ -97,11 +89,9 @@ def plot_roc_by_matrix(
     mean, width = mean_and_width(values, bars)
     sizes = values["train_size"].values.tolist()
     if axes is None:
-        inches = (PANEL * len(sizes), HEIGHT)
-        _, axes = plt.subplots(
-            1, len(sizes), figsize=inches, sharey=True, layout="constrained", squeeze=False
-        )
-        axes = axes[0]
+        options: dict[str, Any] = {"sharey": True, "layout": "constrained", "squeeze": False}
+        options["figsize"] = (PANEL * len(sizes), HEIGHT)
+        axes = plt.subplots(1, len(sizes), **options)[1][0]
     axes = np.atleast_1d(np.asarray(axes, dtype=object))
     if axes.shape != (len(sizes),):
         raise LabelError(
@@ -111,17 +101,11 @@ def plot_roc_by_matrix(
     for ax in axes:
         check_axes(ax, "axes")
     names = values["matrix"].values.tolist()
-    methods = values["completion"].values.tolist()
-    step = min(0.2, 0.8 / len(methods))
+    step = min(0.2, 0.8 / values.sizes["completion"])
     at = np.arange(len(names))
     for ax, size in zip(axes, sizes, strict=True):
-        entries = []
-        for i, (method, look) in enumerate(looks_of(methods).items()):
-            shift = step * (i - (len(methods) - 1) / 2)
-            here = {"completion": method, "train_size": size}
-            y, error = mean.sel(here).values, width.sel(here).values
-            points = ax.errorbar(at + shift, y, yerr=error, **look | {"linestyle": "none"})
-            entries.append((method_name(study, method), points))
+        parts = [part.sel(train_size=size) for part in (mean, width)]
+        entries = draw_methods(ax, study, at, step, *parts, linestyle="none")
         for edge in at[1:] - 0.5:
             apart = names[int(edge + 0.5)] == MODEL  # the model combines the kernels
             ax.axvline(edge, color="0.4" if apart else "0.9", linewidth=0.8, zorder=0)
@@ -191,8 +175,7 @@ def plot_roc_by_ratio(
     sizes = values["train_size"].values
     size = sizes.min() if train_size is None else train_size
     values = values.isel(train_size=place(values, "train_size", size))
-    ax = axes_or_new(ax)
-    _draw_by_ratio(study, values, "ROC score", bars=bars, ax=ax)
+    ax = _draw_by_ratio(study, values, "ROC score", bars, axes_or_new(ax))
     title = f"{values['matrix'].item()}, {values['train_size'].item()} training objects"
     ax.set_title(title, parse_math=False, fontsize="medium")
     return ax
@@ -247,10 +230,7 @@ def plot_distance_by_ratio(
     if score == "roc":
         raise MKMCError("score: 'roc' is no distance. Draw it with plot_roc_by_ratio.")
     values = score_of(study, score).mean("kernel")
-    ax = axes_or_new(ax)
-    what = score.replace("_", " ")
-    _draw_by_ratio(study, values, what, bars=bars, ax=ax)
-    return ax
+    return _draw_by_ratio(study, values, score.replace("_", " "), bars, axes_or_new(ax))
 
 
 def file_formats(value: Any, what: str) -> list[str]:
@@ -330,46 +310,39 @@ def save_figures(
 
 
 #: The paper's figures by the names of their files.
-FIGURES: dict[str, Callable[..., "Axes"]] = {
-    "roc_by_matrix": lambda study, ratio, bars: plot_roc_by_matrix(
-        study, ratio=ratio, bars=bars
-    ).flat[0],
-    "roc_by_ratio": lambda study, ratio, bars: plot_roc_by_ratio(study, bars=bars),
-    "distance_by_ratio": lambda study, ratio, bars: plot_distance_by_ratio(study, bars=bars),
+FIGURES: dict[str, Callable[..., Any]] = {
+    "roc_by_matrix": lambda study, ratio, **bars: plot_roc_by_matrix(study, ratio=ratio, **bars)[0],
+    "roc_by_ratio": lambda study, ratio, **bars: plot_roc_by_ratio(study, **bars),
+    "distance_by_ratio": lambda study, ratio, **bars: plot_distance_by_ratio(study, **bars),
 }
 
 
 def write_figures(
-    names: Iterable[str],
-    study: xr.Dataset,
-    folder: Path,
-    *,
-    formats: Iterable[str],
-    ratio: float,
-    bars: str,
+    names: Iterable[str], study: xr.Dataset, folder: Path, *, formats: Iterable[str], **options: Any
 ) -> list[Path]:
     """Write some of `FIGURES`; see `save_figures`."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
-    drawn: dict[Path, Figure] = {}
+    drawn: dict[str, Figure] = {}
     written: list[Path] = []
     with mpl.rc_context(PRINT | {"figure.figsize": COLUMN}):
         try:
             for name in names:
-                drawn[folder / name] = cast("Figure", FIGURES[name](study, ratio, bars).figure)
+                drawn[name] = FIGURES[name](study, **options).figure
             make_folder(folder)
-            for stem, ending in itertools.product(drawn, formats):
-                written.append(stem.with_suffix(f".{ending}"))
+            for name, ending in itertools.product(drawn, formats):
+                path = folder / f"{name}.{ending}"
                 # Without a date the same study writes the same file.
                 metadata = {"CreationDate": None} if ending == "pdf" else None
                 try:
-                    drawn[stem].savefig(written[-1], metadata=metadata)
+                    drawn[name].savefig(path, metadata=metadata)
                 except Exception as error:  # some formats need other programs
                     raise MKMCError(
-                        f"formats: {written[-1]} could not be written ({type(error).__name__}: "
-                        f"{error}). Choose another format or folder."
+                        f"formats: {path} could not be written ({type(error).__name__}: {error}). "
+                        "Choose another format or folder."
                     ) from error
+                written.append(path)
         finally:
             for figure in drawn.values():
                 plt.close(figure)
@@ -377,22 +350,18 @@ def write_figures(
 
 
 def _draw_by_ratio(
-    study: xr.Dataset, values: xr.DataArray, what: str, *, bars: str, ax: "Axes"
-) -> None:
+    study: xr.Dataset, values: xr.DataArray, what: str, bars: str, ax: "Axes"
+) -> "Axes":
     """Draw a line with error bars per method over the ratios."""
     mean, width = mean_and_width(values, bars)
-    methods = values["completion"].values.tolist()
     ratios = values["ratio"].values.astype(float)
     gap = float(np.diff(np.sort(ratios)).min(initial=1.0)) if len(ratios) > 1 else 0.1
-    step = min(0.1, 0.5 / len(methods)) * gap
-    entries = []
-    for i, (method, look) in enumerate(looks_of(methods).items()):
-        x = ratios + step * (i - (len(methods) - 1) / 2)
-        y, error = (part.sel({"completion": method}).values for part in (mean, width))
-        entries.append((method_name(study, method), ax.errorbar(x, y, yerr=error, **look)))
+    step = min(0.1, 0.5 / values.sizes["completion"]) * gap
+    entries = draw_methods(ax, study, ratios, step, mean, width)
     at = ratios[mean.notnull().any("completion").values]
     if len(at) <= 12:
         ax.set_xticks(at, [f"{ratio:g}" for ratio in at])
     ax.set_xlabel("ratio of missing rows")
     ax.set_ylabel(with_bars(what, bars, values))
     explain([ax], entries)
+    return ax

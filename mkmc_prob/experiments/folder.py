@@ -33,25 +33,18 @@ class Folder:
         Raises
         ------
         MKMCError
-            If a setting differs, the file is damaged, or there are cells without settings.
+            If a setting differs, the file is damaged, or there are cells of unknown methods.
         OSError
             If the folder cannot be made.
         """
         make_folder(self.path)
-        names = {unquote(f.stem.split("_", 3)[-1]) for f in self.path.glob("cell_*.json")}
-        if not (self.path / SETTINGS).exists():
-            if names:
-                raise MKMCError(
-                    f"folder: {self.path} holds cells, but no {SETTINGS}, so it is unknown what "
-                    "they are. Use another folder."
-                )
-            self._write(self.path / SETTINGS, settings)
-            return
-        known = self.settings()
+        file = self.path / SETTINGS
+        known = self.settings() if file.exists() else settings | {"methods": {}}
+        names = {unquote(path.stem.split("_", 3)[-1]) for path in self.path.glob("cell_*.json")}
         if stray := sorted(names - known["methods"].keys()):
             raise MKMCError(
-                f"folder: {self.path} holds cells of method {name_some(stray)}, which {SETTINGS} "
-                "does not name, so it is unknown which method that was. Delete these cells."
+                f"folder: {self.path} holds cells of method {name_some(stray)}, which is not in "
+                f"{SETTINGS}, so it is unknown which method that was. Delete these cells."
             )
         methods = known["methods"] | settings["methods"]
         here = _flat(settings | {"methods": methods})
@@ -64,7 +57,7 @@ class Folder:
                     f"the settings of {SETTINGS}."
                 )
         if methods != known["methods"]:
-            self._write(self.path / SETTINGS, known | {"methods": methods})
+            self._write(file, known | {"methods": methods})
 
     def settings(self) -> dict[str, Any]:
         """Return the settings on record; raise MKMCError if there are none."""
@@ -87,40 +80,31 @@ class Folder:
         """Write a finished cell. Floats are written exactly, NaN as null."""
         self._write(self._file(cell), _content(cell, outcome))
 
-    def load(self, cells: Iterable[Cell], shape: tuple[int, int]) -> dict[Cell, Outcome]:
-        """Return the finished ones of `cells`; `shape` is that of `Outcome.roc`.
+    def load(
+        self, cells: Iterable[Cell] | None = None, shape: tuple[int, int] | None = None
+    ) -> dict[Cell, Outcome]:
+        """Return all finished cells, or those of `cells`; `shape` is that of `Outcome.roc`.
 
         Raises
         ------
         MKMCError
             If files are damaged; it names them.
         """
+        files = self.path.glob("cell_*.json") if cells is None else map(self._file, cells)
         found, damaged = {}, []
-        for cell in cells:
-            file = self._file(cell)
-            if file.exists():
-                try:
-                    found[cell] = self._read(file)[1]
-                    if found[cell].roc.shape != shape:
-                        raise ValueError(f"shape {found[cell].roc.shape}")
-                except (ValueError, KeyError, TypeError):
-                    damaged.append(file)
+        for file in filter(Path.exists, files):
+            try:
+                cell, outcome = self._read(file)
+                if shape and outcome.roc.shape != shape:
+                    raise ValueError("another study")
+                found[cell] = outcome
+            except (ValueError, KeyError, TypeError):
+                damaged.append(file)
         if damaged:
             raise MKMCError(
                 f"damaged cell files: {', '.join(map(str, damaged))}. Delete them: these cells are "
                 "then computed again, and no others."
             )
-        return found
-
-    def seconds(self) -> dict[Cell, float]:
-        """Return the time of each finished cell's completion; raise if a file is damaged."""
-        found = {}
-        for file in sorted(self.path.glob("cell_*.json")):
-            try:
-                cell, outcome = self._read(file)
-            except (ValueError, KeyError, TypeError) as error:
-                raise MKMCError(f"damaged cell file: {file}. Delete it.") from error
-            found[cell] = outcome.seconds
         return found
 
     def _file(self, cell: Cell) -> Path:
@@ -137,18 +121,15 @@ class Folder:
         names = (*Cell._fields, *Outcome._fields)
         values = [kind(content[name]) for kind, name in zip(kinds, names, strict=True)]
         cell, outcome = Cell(*values[:3]), Outcome(*values[3:])
-        numbers = np.concatenate([outcome.roc.ravel(), *outcome[1:3], [*outcome[3:]]])
-        same = json.dumps(_content(cell, outcome), sort_keys=True)
-        if (
-            same != json.dumps(content, sort_keys=True)  # other types than those written
-            or file != self._file(cell)
-            or outcome.roc.ndim != 2
-            or not (outcome.roc <= 1).all()
-            or any(len(values) != len(outcome.roc) - 1 for values in outcome[1:3])
-            or np.isinf(numbers).any()
-            or (numbers < 0).any()
-        ):
-            raise ValueError("not as it was written")
+        written = json.dumps(_content(cell, outcome), sort_keys=True)
+        if written != json.dumps(content, sort_keys=True) or file != self._file(cell):
+            raise ValueError("other types than those written, or another cell")
+        roc = outcome.roc
+        numbers = np.hstack([np.ravel(value) for value in outcome])
+        if roc.ndim != 2 or {len(roc) - 1} != {*map(len, outcome[1:3])}:
+            raise ValueError("other shapes")
+        if not (roc <= 1).all() or np.isinf(numbers).any() or (numbers < 0).any():
+            raise ValueError("numbers out of range")
         return cell, outcome
 
     def _write(self, file: Path, content: dict[str, Any]) -> None:

@@ -1,10 +1,10 @@
 """Names, colors, error bars, legends and ticks of a study's figures."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 from scipy import stats
 
 from ..plots.axes import COLOURS, MARKERS, STYLES, legend, name_ticks
@@ -12,13 +12,10 @@ from ..utils.arguments import real_number
 from .scores import mean_and_sd
 
 if TYPE_CHECKING:  # Matplotlib is slow to import
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.container import ErrorbarContainer
-    from matplotlib.figure import Figure
-    from matplotlib.legend import Legend
-    from matplotlib.transforms import BboxBase
 
+#: The error bars of methods, by the names of the methods.
+Entries = list[tuple[str, Any]]
 #: The error bars, as the axis describes them.
 BARS = {
     "se": "mean ± standard error",
@@ -79,7 +76,25 @@ def with_bars(what: str, bars: str, values: xr.DataArray) -> str:
     return f"{what}\n({BARS[bars]})" if values.sizes["repetition"] > 1 else what
 
 
-def explain(axes: "Sequence[Axes]", entries: "list[tuple[str, ErrorbarContainer]]") -> None:
+def draw_methods(
+    ax: "Axes",
+    study: xr.Dataset,
+    at: NDArray[Any],
+    step: float,
+    mean: xr.DataArray,
+    width: xr.DataArray,
+    **style: Any,
+) -> Entries:
+    """Draw means with error bars around the places `at`, the methods `step` apart."""
+    methods, entries = mean["completion"].values.tolist(), []
+    for i, (method, look) in enumerate(looks_of(methods).items()):
+        x = at + step * (i - (len(methods) - 1) / 2)
+        y, error = (part.sel(completion=method).values for part in (mean, width))
+        entries.append((method_name(study, method), ax.errorbar(x, y, yerr=error, **look | style)))
+    return entries
+
+
+def explain(axes: "list[Axes]", entries: Entries) -> None:
     """Draw the legend above `axes` that are a whole figure, else in the first of them.
 
     Above the axes it needs Matplotlib's constrained layout, which new figures have. Within the axes
@@ -88,45 +103,41 @@ def explain(axes: "Sequence[Axes]", entries: "list[tuple[str, ErrorbarContainer]
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     ax = axes[0]
-    figure = cast("Figure", ax.get_figure(root=True))
-    artists = cast("list[tuple[str, Artist]]", entries)  # a legend draws containers, too
+    figure: Any = ax.get_figure(root=True)
     constrained = isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine)
     if constrained and set(figure.axes) == set(axes):
         columns = _columns(entries, 72.0 * figure.get_figwidth())
-        on = cast("Axes", figure)  # figures have the same method `legend`
-        legend(on, artists, loc="outside upper center", ncols=columns, frameon=False)
+        legend(figure, entries, loc="outside upper center", ncols=columns, frameon=False)
         return
-    legend(ax, artists, loc="best")
+    legend(ax, entries, loc="best")
     # A constrained layout may still shrink the axes when others are drawn on: keep a distance.
     box = _legend_box(ax, figure).expanded(1.1, 1.1)
     if any(_covers(box, ax, drawn) for _, drawn in entries):
         columns = _columns(entries, 72.0 * ax.bbox.width / figure.dpi)
-        legend(ax, artists, loc="upper center", ncols=columns, fontsize="small")
+        legend(ax, entries, loc="upper center", ncols=columns, fontsize="small")
         share = min(1.15 * _legend_box(ax, figure).height / ax.bbox.height + 0.02, 0.8)
         low, high = ax.get_ylim()
         ax.set_ylim(low, low + (high - low) / (1.0 - share))
 
 
-def _legend_box(ax: "Axes", figure: "Figure") -> "BboxBase":
+def _legend_box(ax: Any, figure: Any) -> Any:
     """Return the place of the legend of `ax`, whose size is known after drawing only."""
     figure.draw_without_rendering()
-    return cast("Legend", ax.get_legend()).get_window_extent()
+    return ax.get_legend().get_window_extent()
 
 
-def _covers(box: "BboxBase", ax: "Axes", drawn: "ErrorbarContainer") -> bool:
+def _covers(box: Any, ax: "Axes", drawn: Any) -> bool:
     """Return whether `box` covers points, lines or error bars of a method."""
     line, _, bars = drawn.lines
     paths = [path for bar in bars for path in bar.get_paths()]
     if line.get_linestyle() != "None":
         paths.append(line.get_path())
     shown = (path.transformed(ax.transData) for path in paths)
-    return bool(
-        box.count_contains(ax.transData.transform(line.get_xydata()))
-        or any(path.intersects_bbox(box, filled=False) for path in shown)  # type: ignore[arg-type]
-    )
+    covered = box.count_contains(ax.transData.transform(line.get_xydata())) > 0
+    return covered or any(path.intersects_bbox(box, filled=False) for path in shown)
 
 
-def _columns(entries: "list[tuple[str, ErrorbarContainer]]", points: float) -> int:
+def _columns(entries: Entries, points: float) -> int:
     """Return how many columns of a legend of `entries` fit into a width in points."""
     from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties
@@ -144,7 +155,7 @@ def _columns(entries: "list[tuple[str, ErrorbarContainer]]", points: float) -> i
 def matrix_ticks(ax: "Axes", names: list[str]) -> None:
     """Label the matrices, at an angle if the names do not fit side by side."""
     name_ticks(ax, names, axis="x")
-    figure = cast("Figure", ax.get_figure(root=True))
+    figure: Any = ax.get_figure(root=True)
     slot = 72.0 * ax.bbox.width / figure.dpi / len(names)
     for text in ax.get_xticklabels():
         if max(map(len, names)) * 0.6 * float(text.get_fontsize()) > slot:

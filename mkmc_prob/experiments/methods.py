@@ -1,6 +1,7 @@
 """The methods that a study compares: built-in ones, and functions of the user."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -119,16 +120,15 @@ def mkmc_chosen(
     >>> mkmc_chosen(incomplete, strengths=[0.1, 1.0, 10.0], folds=2).prior.strength
     1.0
     """
-    chosen = select_strength(
-        stack,
-        strengths=strengths,
-        folds=folds,
-        seed=seed,
-        method=method,
-        tol=selection_tol,
-        max_iter=max_iter,
-    )
-    return mkmc(stack, strength=chosen.best, method=method, tol=tol, max_iter=max_iter)
+    options: dict[str, Any] = {"method": method, "max_iter": max_iter}
+    choice: dict[str, Any] = {
+        "strengths": strengths,
+        "folds": folds,
+        "seed": seed,
+        "tol": selection_tol,
+    }
+    best = select_strength(stack, **choice, **options).best
+    return mkmc(stack, strength=best, tol=tol, **options)
 
 
 class NamedMethod(NamedTuple):
@@ -141,8 +141,9 @@ class NamedMethod(NamedTuple):
 def definition(function: Any) -> str:
     """Return the name and the version of a function: what a folder records of it.
 
-    The version is the function's attribute ``version``, if it has one. Of a `functools.partial` the
-    arguments are recorded, too: numbers, text and tuples by value, others by type.
+    None means `remove_objects`, the default of a study's `missingness`. The version is the
+    function's attribute ``version``, if it has one. Of a `functools.partial` the arguments are
+    recorded, too: numbers, text and tuples by value, others by type.
 
     Examples
     --------
@@ -155,12 +156,13 @@ def definition(function: Any) -> str:
     >>> definition(soft).endswith("soft, version 2")
     True
     """
+    if function is None or function is remove_objects:
+        return "built-in remove_objects"
     inner, given = function, ""
     if isinstance(function, functools.partial):
         inner = function.func
-        values = [_value(value) for value in function.args]
-        values += [f"{key}={_value(value)}" for key, value in sorted(function.keywords.items())]
-        given = f"({', '.join(values)})"
+        keywords = [f"{key}={_value(value)}" for key, value in sorted(function.keywords.items())]
+        given = f"({', '.join([*map(_value, function.args), *keywords])})"
     named = inner if hasattr(inner, "__qualname__") else type(inner)
     version = getattr(function, "version", "") or getattr(inner, "version", "")
     return f"{named.__module__}.{named.__qualname__}{given}" + (version and f", version {version}")
@@ -169,13 +171,6 @@ def definition(function: Any) -> str:
 def _value(argument: Any) -> str:
     simple = isinstance(argument, bool | int | float | str | tuple | None)
     return repr(argument) if simple else type(argument).__name__
-
-
-def missingness_definition(missingness: Any) -> str:
-    """Return the definition of what removes rows; None means `remove_objects`."""
-    if missingness is None or missingness is remove_objects:
-        return "built-in remove_objects"
-    return definition(missingness)
 
 
 def named_methods(
@@ -190,35 +185,37 @@ def named_methods(
         built-in name; if a name is repeated, cannot be saved, or is a built-in one that is given to
         another function.
     """
-    options = {"tol": tol, "max_iter": max_iter}
+    options: dict[str, Any] = {"tol": tol, "max_iter": max_iter}
     built_in: dict[str, Any] = {
-        "mkmc": functools.partial(mkmc, strength=strength, **options),  # type: ignore[arg-type]
-        "mkmc_chosen": functools.partial(mkmc_chosen, **options),  # type: ignore[arg-type]
+        "mkmc": functools.partial(mkmc, strength=strength, **options),
+        "mkmc_chosen": functools.partial(mkmc_chosen, **options),
         "zero": zero_impute,
         "mean": mean_impute,
     }
     found: dict[str, NamedMethod] = {}
-    for name, what in _pairs(given):
+    single = isinstance(given, str | Mapping) or not isinstance(given, Iterable)
+    listed = [given] if single else given
+    pairs = (item.items() if isinstance(item, Mapping) else [(item, item)] for item in listed)
+    for name, what in itertools.chain.from_iterable(pairs):
         if not isinstance(name, str) or not name:
             raise MKMCError(f"methods: name {name!r} found; a text is needed.")
         as_labels([name], "methods")  # refuse now what cannot be saved
         if name in found:
             raise MKMCError(f"methods: {name!r} occurs more than once. Give each its own name.")
-        if isinstance(what, str) and what in built_in:
-            found[name] = NamedMethod(built_in[what], f"built-in {what}")
-        elif callable(what):
-            found[name] = NamedMethod(what, definition(what))
-        else:
+        function = built_in.get(what, what) if isinstance(what, str) else what
+        if not callable(function):
             raise MKMCError(
                 f"methods: {what!r} found for {name!r}. Built in are "
                 f"{', '.join(map(repr, built_in))}; give your own as a mapping from its name to a "
                 "function that takes and returns a stack."
             )
-        if name in built_in and _inner(found[name].function) is not _inner(built_in[name]):
+        if name in built_in and _inner(function) is not _inner(built_in[name]):
             raise MKMCError(
                 f"methods: {name!r} is the name of a built-in method, under which reports list it. "
                 "Give the other method a name of its own."
             )
+        what = f"built-in {what}" if isinstance(what, str) else definition(what)
+        found[name] = NamedMethod(function, what)
     if not found:
         raise MKMCError("methods: there are none; at least one is needed.")
     return found
@@ -226,14 +223,7 @@ def named_methods(
 
 def _inner(function: Any) -> Any:
     """Return the function within a partial."""
-    return function.func if isinstance(function, functools.partial) else function
-
-
-def _pairs(given: Any) -> Iterable[tuple[Any, Any]]:
-    """Yield names and what they stand for; a built-in name stands for itself."""
-    single = isinstance(given, str | Mapping) or not isinstance(given, Iterable)
-    for item in [given] if single else given:
-        yield from item.items() if isinstance(item, Mapping) else [(item, item)]
+    return getattr(function, "func", function)
 
 
 class Completion(NamedTuple):

@@ -194,15 +194,11 @@ def _compared(study: xr.Dataset, ratio: float, paper: bool) -> pd.DataFrame:
 
 def _means(study: xr.Dataset) -> pd.DataFrame:
     """Return every score's mean and standard error, as text."""
-    table = study_summary(study)
-    names = list(dict.fromkeys(table.columns.get_level_values(0)))
+    table = study_summary(study).apply(lambda column: column.map("{:.3f}".format))
     text = pd.DataFrame(index=table.index)
-    for name in names:
-        mean, error = table[name, "mean"], table[name, "standard_error"]
-        text[name.replace("_", " ")] = [
-            "" if pd.isna(m) else f"{m:.3f}" + ("" if pd.isna(e) else f" ({e:.3f})")
-            for m, e in zip(mean, error, strict=True)
-        ]
+    for name in table.columns.unique("score"):
+        text[name] = table[name, "mean"] + " (" + table[name, "standard_error"] + ")"
+    text = text.replace({r" \(nan\)": "", "nan": ""}, regex=True)
     return _named(text.reset_index(), study)
 
 

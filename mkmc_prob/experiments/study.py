@@ -20,59 +20,38 @@ from ..stacks.stack import warn_of_scales
 from ..utils.arguments import checked, optional, positive, tolerance, whole
 from ..utils.processes import PoolError, in_processes, need_joblib
 from ..utils.version import __version__
-from .arguments import (
-    LARGEST_SEED,
-    MODEL,
-    RATIO_DIGITS,
-    class_codes,
-    complete_kernels,
-    error_weights,
-    folder_path,
-    function,
-    ratio,
-    several,
-    training_sizes,
-)
+from . import arguments
 from .cells import Cell, Missingness, Outcome, Study
 from .classification import EXTRA, need_sklearn
 from .folder import LAYOUT, Folder
-from .methods import (
-    METHODS,
-    PAPER_STRENGTH,
-    Method,
-    NamedMethod,
-    missingness_definition,
-    named_methods,
-)
+from .methods import METHODS, PAPER_STRENGTH, Method, NamedMethod, definition, named_methods
 
 #: The paper's ratios of missing entries.
 RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-#: The variables of a study.
-LONG_NAMES = {
-    "roc": "area under the ROC curve",
-    "correlation_matrix_distance": "correlation matrix distance",
-    "relative_error": "mean relative error of missing rows",
-    "strength": "strength of the prior, lambda",
-    "converged": "whether the fit converged",
-    "evaluations": "evaluations of the EM map",
+#: The variables of a study, with their dimensions after those of the cells.
+VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
+    "roc": (("matrix", "train_size"), "area under the ROC curve"),
+    "correlation_matrix_distance": (("kernel",), "correlation matrix distance"),
+    "relative_error": (("kernel",), "mean relative error of missing rows"),
+    "strength": ((), "strength of the prior, lambda"),
+    "converged": ((), "whether the fit converged"),
+    "evaluations": ((), "evaluations of the EM map"),
 }
-#: The settings that become its attributes.
-RECORDED = ("seed", "C", "strength", "tol", "max_iter", "missingness")
 
 
 @checked(
-    kernels=complete_kernels,
-    ratios=several(ratio, digits=RATIO_DIGITS),
+    kernels=arguments.complete_kernels,
+    ratios=arguments.several(arguments.ratio, digits=arguments.RATIO_DIGITS),
     repetitions=whole(least=1),
-    train_sizes=optional(several(whole(least=1))),
-    C=error_weights,
-    missingness=optional(function),
+    train_sizes=optional(arguments.several(whole(least=1))),
+    C=arguments.error_weights,
+    missingness=optional(arguments.function),
     strength=positive,
     tol=tolerance,
     max_iter=whole(least=1),
-    seed=whole(least=0, most=LARGEST_SEED),
+    seed=whole(least=0, most=arguments.LARGEST_SEED),
     workers=whole(least=1),
-    folder=optional(folder_path),
+    folder=optional(arguments.folder_path),
 )
 def run_study(
     kernels: xr.DataArray,
@@ -212,8 +191,8 @@ def run_study(
     if workers > 1:
         need_joblib(EXTRA)
     found = named_methods(methods, strength=strength, tol=tol, max_iter=max_iter)
-    codes = class_codes(classes, kernels["object"].values)
-    sizes = training_sizes(train_sizes, len(codes))
+    codes = arguments.class_codes(classes, kernels["object"].values)
+    sizes = arguments.training_sizes(train_sizes, len(codes))
     study = Study(kernels, codes, sizes, C, seed, strength, missingness)
     for repetition in range(repetitions):
         study.order(repetition)  # raises now, not after hours
@@ -222,9 +201,8 @@ def run_study(
     cells = list(itertools.starmap(Cell, itertools.product(range(repetitions), ratios, found)))
     settings = _settings(study, found, tol, max_iter)
     outcomes: dict[Cell, Outcome] = {}
-    store = None
-    if folder is not None:
-        store = Folder(folder)  # type: ignore[arg-type]  # checked
+    store = None if folder is None else Folder(folder)  # type: ignore[arg-type]  # checked
+    if store is not None:
         store.open(settings)
         outcomes = store.load(cells, (kernels.sizes["kernel"] + 1, len(sizes)))
     todo = [cell for cell in cells if cell not in outcomes]
@@ -237,14 +215,9 @@ def run_study(
 
     workers = min(workers, len(todo)) or 1
     computed = in_processes(_attempt, tasks(), workers=workers, ordered=False, install=EXTRA)
-    bar = tqdm(
-        total=len(cells),
-        initial=len(outcomes),
-        disable=not progress,
-        desc="study",
-        unit=" cells",
-        smoothing=0,  # cells differ by method and ratio: the overall rate predicts best
-    )
+    # Cells differ by method and ratio: the overall rate (smoothing=0) predicts best.
+    look: dict[str, Any] = {"desc": "study", "unit": " cells", "smoothing": 0}
+    bar = tqdm(total=len(cells), initial=len(outcomes), disable=not progress, **look)
     with bar, closing(computed):
         try:
             for cell, outcome in computed:
@@ -264,7 +237,7 @@ def run_study(
 
 
 def _attempt(study: Study, cell: Cell, function: Method) -> tuple[Cell, Outcome]:
-    """Compute a cell; raise MKMCError that names it if the method fails."""
+    """Compute a cell; raise MKMCError that names it if that fails."""
     try:
         return cell, study.run(cell, function)
     except SystemExit as error:
@@ -281,15 +254,14 @@ def _settings(
     data.update(study.kernels["rounding"].values.astype(np.float64).tobytes())
     labels = [study.kernels[dim].values.tolist() for dim in ("kernel", "object")]
     data.update(json.dumps(labels).encode())
-    codes = hashlib.sha256(study.codes.astype(np.int64).tobytes())
     return {
         "layout": LAYOUT,
         "version": __version__,
         "kernels": data.hexdigest()[:16],
-        "classes": codes.hexdigest()[:16],
+        "classes": hashlib.sha256(study.codes.astype(np.int64).tobytes()).hexdigest()[:16],
         "train_sizes": list(study.train_sizes),
         "C": study.C,
-        "missingness": missingness_definition(study.missingness),
+        "missingness": definition(study.missingness),
         "strength": study.strength,
         "tol": tol,
         "max_iter": max_iter,
@@ -314,41 +286,33 @@ def _warn_of_unfinished(outcomes: Mapping[Cell, Outcome]) -> None:
 def _dataset(
     study: Study, outcomes: Mapping[Cell, Outcome], settings: dict[str, Any]
 ) -> xr.Dataset:
-    """Return the outcomes, all cells of all combinations in their order, as a dataset."""
-    axes = {
-        name: list(dict.fromkeys(c[i] for c in outcomes)) for i, name in enumerate(Cell._fields)
-    }
-    sizes = [len(values) for values in axes.values()]
-    dims = {name: tuple(axes) for name in LONG_NAMES}
-    dims["roc"] += ("matrix", "train_size")
-    for name in ("correlation_matrix_distance", "relative_error"):
-        dims[name] += ("kernel",)
-    names = study.kernels["kernel"].values
+    """Return the outcomes of all cells, in the order of the cells."""
+    axes = [list(dict.fromkeys(values)) for values in zip(*outcomes, strict=True)]
     variables = {}
-    for name, long_name in LONG_NAMES.items():
+    for name, (dims, text) in VARIABLES.items():
         values = np.array([getattr(outcome, name) for outcome in outcomes.values()])
-        shaped = values.reshape(*sizes, *values.shape[1:])
-        variables[name] = (dims[name], shaped, {"long_name": long_name, "units": "1"})
-    return xr.Dataset(
+        values = values.reshape(*map(len, axes), *values.shape[1:])
+        attrs = {"long_name": text, "units": "1"}
+        variables[name] = ((*Cell._fields, *dims), values, attrs)
+    kernels = study.kernels["kernel"].values
+    dataset = xr.Dataset(
         variables,
         coords={
-            "repetition": np.array(axes["repetition"], dtype=np.int64),
-            "ratio": ("ratio", axes["ratio"], {"long_name": "share of rows removed", "units": "1"}),
-            "completion": np.array(axes["completion"], dtype=str),
-            "matrix": np.array([*map(str, names.tolist()), MODEL]),
-            "kernel": names,
-            "train_size": (
-                "train_size",
-                np.array(study.train_sizes, dtype=np.int64),
-                {"long_name": "training objects", "units": "1"},
-            ),
+            "repetition": np.array(axes[0], dtype=np.int64),
+            "ratio": ("ratio", axes[1], {"long_name": "share of rows removed", "units": "1"}),
+            "completion": np.array(axes[2], dtype=str),
+            "matrix": np.array([*map(str, kernels.tolist()), arguments.MODEL]),
+            "kernel": kernels,
+            "train_size": np.array(study.train_sizes, dtype=np.int64),
         },
         attrs={
             "title": "completion study",
             "mkmc_prob_version": settings["version"],
             "n_objects": len(study.codes),
-            "n_kernels": len(names),
+            "n_kernels": len(kernels),
             "n_classes": int(study.codes.max()) + 1,
-            **{name: settings[name] for name in RECORDED},
         },
     )
+    dataset["train_size"].attrs = {"long_name": "training objects", "units": "1"}
+    recorded = ("seed", "C", "strength", "tol", "max_iter", "missingness")
+    return dataset.assign_attrs({name: settings[name] for name in recorded})

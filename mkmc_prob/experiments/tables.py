@@ -50,7 +50,7 @@ def study_times(folder: str | os.PathLike[str]) -> xr.DataArray:
     """
     store = Folder(folder)  # type: ignore[arg-type]  # checked
     names = ["repetition", "ratio", "completion"]
-    seconds = store.seconds()
+    seconds = {cell: outcome.seconds for cell, outcome in store.load().items()}
     index = pd.MultiIndex.from_tuples(list(seconds), names=names)
     times = xr.DataArray.from_series(pd.Series(list(seconds.values()), index, dtype=np.float64))
     order = [name for name in store.settings()["methods"] if name in times["completion"]]

@@ -9,7 +9,7 @@ from test_experiments import problem
 
 from mkmc_prob import MKMCError, remove_objects, zero_impute
 from mkmc_prob.experiments import mkmc, run_study
-from mkmc_prob.experiments.methods import definition, missingness_definition
+from mkmc_prob.experiments.methods import definition
 
 ONE = {"ratios": [0.2], "repetitions": 1, "seed": 0}
 
@@ -47,8 +47,8 @@ def test_name_version_and_simple_arguments():
 
 
 def test_the_papers_missingness():
-    assert missingness_definition(None) == missingness_definition(remove_objects)
-    other = missingness_definition(partial(remove_objects, protocol="rounds"))
+    assert definition(None) == definition(remove_objects)
+    other = definition(partial(remove_objects, protocol="rounds"))
     assert "remove_objects(protocol='rounds')" in other
 
 

@@ -27,7 +27,7 @@ def test_cells_of_a_method_that_is_not_on_record_are_named(tmp_path):
     record = json.loads((tmp_path / "settings.json").read_text())
     del record["methods"]["a_b c"]
     (tmp_path / "settings.json").write_text(json.dumps(record))
-    with pytest.raises(MKMCError, match=r"cells of method 'a_b c', which settings\.json does not"):
+    with pytest.raises(MKMCError, match=r"cells of method 'a_b c', which is not in settings\.json"):
         run_study(stack, classes, methods=["zero"], folder=tmp_path, **ONE)
 
 

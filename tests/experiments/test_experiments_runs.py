@@ -157,7 +157,7 @@ def test_damaged_files_are_named_and_left(tmp_path):
     ):
         run_study(stack, classes, **options)
     assert first.read_text() == text[:100]
-    with pytest.raises(MKMCError, match=r"damaged cell file: .*cell_0_0\.0_zero\.json"):
+    with pytest.raises(MKMCError, match=r"damaged cell files: .*cell_0_0\.0_zero\.json"):
         study_times(tmp_path)
     first.unlink()
     second.unlink()
@@ -184,7 +184,9 @@ def test_folders_that_are_not_a_study(tmp_path):
     with pytest.raises(MKMCError, match=r"there is no settings\.json"):
         study_times(tmp_path)
     (tmp_path / "cell_0_0.0_zero.json").write_text("{}")
-    with pytest.raises(MKMCError, match=r"holds cells, but no settings\.json"):
+    with pytest.raises(
+        MKMCError, match=r"holds cells of method 'zero', which is not in settings\.json"
+    ):
         run_study(stack, classes, methods=["zero"], folder=tmp_path, **SMALL)
 
 

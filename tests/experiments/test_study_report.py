@@ -217,7 +217,7 @@ def test_errors_are_one_line_and_the_help_shows_defaults(tmp_path, capsys):
         main(["digits", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "(default: 0.1)" in told
-    assert "same command again goes on where it was ended" in told
+    assert "same command again continues where it ended" in told
 
 
 def test_what_it_cannot_do_it_says(capsys):
