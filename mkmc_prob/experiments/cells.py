@@ -170,14 +170,9 @@ class Study:
                 for matrix in (*kernels, model)
             ]
             hidden = ~visible_objects(incomplete).values
-            return Outcome(
-                np.array(roc),
-                *distances(self.kernels, found.completed, hidden),
-                found.strength,
-                found.converged,
-                found.evaluations,
-                seconds,
-            )
+            distance, error = distances(self.kernels, found.completed, hidden)
+            took = (found.converged, found.evaluations, seconds)
+            return Outcome(np.array(roc), distance, error, found.strength, *took)
 
 
 def distances(

@@ -1,6 +1,7 @@
 """Support vector machines on a kernel matrix, and their areas under the ROC curve."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,7 @@ def roc_area(
     scale = float(block.diagonal().mean())
     if scale > 0:  # a positive semidefinite block with a zero diagonal is zero
         block, rows = block / scale, rows / scale
-    labels = np.unique(classes)
-    areas = []
+    labels, areas = np.unique(classes), []
     for label in labels[1:] if len(labels) == 2 else labels:
         machine = svc(kernel="precomputed", C=C).fit(block, classes[train] == label)
         areas.append(area(classes[test] == label, machine.decision_function(rows)))
@@ -88,11 +88,11 @@ def _best(block: Matrix, classes: NDArray[Any], candidates: Sequence[float]) -> 
     """Return the C with the best mean area over the folds of a training block."""
     # The training objects are in random order already.
     folds = list(need_sklearn()[2](FOLDS).split(block, classes))
-    areas = [
-        np.mean([roc_area(block, classes, train, test, C=c) for train, test in folds])
-        for c in sorted(candidates)
-    ]
-    return sorted(candidates)[int(np.argmax(areas))]
+
+    def mean_area(C: float) -> float:
+        return float(np.mean([roc_area(block, classes, *fold, C=C) for fold in folds]))
+
+    return max(sorted(candidates), key=mean_area)
 
 
 def draw_order(
@@ -153,11 +153,9 @@ def draw_order(
 def need_sklearn() -> tuple[Any, Any, Any]:
     """Return SVC, roc_auc_score and StratifiedKFold; raise MKMCError if scikit-learn is missing."""
     try:
-        from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped, unused-ignore]
-        from sklearn.model_selection import (  # type: ignore[import-untyped, unused-ignore]
-            StratifiedKFold,
+        svm, metrics, model_selection = (
+            import_module(f"sklearn.{name}") for name in ("svm", "metrics", "model_selection")
         )
-        from sklearn.svm import SVC  # type: ignore[import-untyped, unused-ignore]
     except ImportError as error:
         raise MKMCError(f"a study needs scikit-learn. Install it: {EXTRA}") from error
-    return SVC, roc_auc_score, StratifiedKFold
+    return svm.SVC, metrics.roc_auc_score, model_selection.StratifiedKFold

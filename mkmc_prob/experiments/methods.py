@@ -121,13 +121,8 @@ def mkmc_chosen(
     1.0
     """
     options: dict[str, Any] = {"method": method, "max_iter": max_iter}
-    choice: dict[str, Any] = {
-        "strengths": strengths,
-        "folds": folds,
-        "seed": seed,
-        "tol": selection_tol,
-    }
-    best = select_strength(stack, **choice, **options).best
+    choosing: dict[str, Any] = {"strengths": strengths, "folds": folds, "seed": seed}
+    best = select_strength(stack, tol=selection_tol, **choosing, **options).best
     return mkmc(stack, strength=best, tol=tol, **options)
 
 
@@ -214,8 +209,8 @@ def named_methods(
                 f"methods: {name!r} is the name of a built-in method, under which reports list it. "
                 "Give the other method a name of its own."
             )
-        what = f"built-in {what}" if isinstance(what, str) else definition(what)
-        found[name] = NamedMethod(function, what)
+        text = f"built-in {what}" if isinstance(what, str) else definition(what)
+        found[name] = NamedMethod(function, text)
     if not found:
         raise MKMCError("methods: there are none; at least one is needed.")
     return found
@@ -227,16 +222,13 @@ def _inner(function: Any) -> Any:
 
 
 class Completion(NamedTuple):
-    """What a method made of an incomplete stack.
-
-    `model` is None, and `strength` NaN, for a method that has none.
-    """
+    """What a method made of an incomplete stack; without a fit, `model` is None, `strength` NaN."""
 
     completed: xr.DataArray
-    model: Matrix | None
-    strength: float
-    converged: bool
-    evaluations: int
+    model: Matrix | None = None
+    strength: float = math.nan
+    converged: bool = True
+    evaluations: int = 0
 
 
 def read_completion(returned: Any, incomplete: xr.DataArray) -> Completion:
@@ -254,26 +246,20 @@ def read_completion(returned: Any, incomplete: xr.DataArray) -> Completion:
     fitted = isinstance(returned, MKMCResult)
     if fitted and returned.interrupted:
         raise KeyboardInterrupt
-    stack = check_complete(
-        returned.completed if fitted else returned,
-        what="what it returned",
-        remedy="A method fills in all entries.",
-    )
+    stack = returned.completed if fitted else returned
+    what, remedy = "what it returned", "A method fills in all entries."
+    stack = check_complete(stack, what=what, remedy=remedy)
     for dim in ("kernel", "object"):
         odd = incomplete.indexes[dim].symmetric_difference(stack.indexes[dim], sort=False)
         if len(odd):
             raise LabelError(
-                f"what it returned: its {dim}s are not those of the stack it got: "
-                f"{name_some(odd.tolist())} in one only. Return the same labels."
+                f"{what}: its {dim}s are not those of the stack it got: {name_some(odd.tolist())} "
+                "in one only. Return the same labels."
             )
     objects = {dim: incomplete[dim].values for dim in ("object", "object_bis")}
     stack = stack.sel(objects | {"kernel": incomplete["kernel"].values})
     if not fitted:
-        return Completion(stack, None, math.nan, True, 0)
-    return Completion(
-        stack,
-        returned.model.covariance.sel(objects).values,
-        returned.prior.strength,
-        returned.converged,
-        int(returned.trace["evaluations"][-1]),
-    )
+        return Completion(stack)
+    model = returned.model.covariance.sel(objects).values
+    evaluations = int(returned.trace["evaluations"][-1])
+    return Completion(stack, model, returned.prior.strength, returned.converged, evaluations)
