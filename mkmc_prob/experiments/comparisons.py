@@ -22,11 +22,11 @@ EQUAL = "all differences are equal"
 def compare_methods(
     study: xr.Dataset, *, score: str = "roc", baseline: str = "mkmc", confidence: float = 0.95
 ) -> xr.Dataset:
-    """Compare each method of a study with one of them: tests, intervals and effect sizes.
+    """Compare each method of a study with a baseline: tests, intervals and effect sizes.
 
-    A difference is method minus baseline: of ROC scores a negative one says that the baseline is
-    better, of distances a positive one. All p-values are two-sided and none is adjusted for how
-    many there are (`comparison_table` does that for the rows of a table).
+    A difference is method minus baseline. The baseline is better if differences of ROC scores are
+    negative, or those of distances positive. All p-values are two-sided and not adjusted for
+    multiple comparisons (`comparison_table` adjusts those of its rows).
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ def compare_methods(
         What `run_study` returns.
     score
         ``"roc"``; or ``"correlation_matrix_distance"`` or ``"relative_error"``, of which the mean
-        over the kernels that miss something is compared, as in the paper.
+        over the kernels with missing rows is compared, as in the paper.
     baseline
-        The method that the others are compared with.
+        The method with which the others are compared.
     confidence
         The level of the intervals.
 
@@ -46,48 +46,48 @@ def compare_methods(
         Over (ratio, completion, matrix, train_size) for ``"roc"``, over (ratio, completion) for a
         distance, ``completion`` being the others:
 
-        - ``repetitions``, how many have a score; ``mean``, ``sd``, ``baseline_mean``,
-          ``baseline_sd``, over them;
+        - ``repetitions``, the number of repetitions with a score; ``mean``, ``sd``,
+          ``baseline_mean``, ``baseline_sd``, over these;
         - ``difference``, ``difference_sd``, ``difference_low``, ``difference_high``: the mean and
-          the standard deviation of the differences within the repetitions, with a t interval;
+          the standard deviation of the differences within repetitions, with a t interval;
         - ``t_two_sample``, ``p_two_sample``: the paper's test (section 5), Student's for two
-          independent samples of equal variance; ``p_welch`` without equal variances (Welch's; its
-          t is the same, as both have as many repetitions);
-        - ``t_paired``, ``p_paired``: Student's for pairs. All methods see the same removals and
-          the same splits in a repetition, and what these do to all alike drops out;
+          independent samples of equal variance; ``p_welch``, Welch's for unequal variances (its t
+          is the same, because both samples have the same size);
+        - ``t_paired``, ``p_paired``: Student's for pairs. In a repetition all methods see the same
+          removals and splits, whose common effect cancels;
         - ``t_corrected``, ``p_corrected``, ``corrected_low``, ``corrected_high`` (``"roc"`` only):
           the corrected resampled t-test, see the notes;
         - ``cohens_d``, the difference over the pooled standard deviation, and ``cohens_dz``, over
           the standard deviation of the differences;
-        - ``reason``: empty, or why tests are NaN. Of fewer than two repetitions there is none. Of
-          differences that are all equal (at ratio 0 the methods complete nothing) there is no
-          paired test, interval or ``cohens_dz``, and without any spread in the scores no
-          two-sample test or ``cohens_d`` either.
+        - ``reason``: empty, or why tests are NaN. There are no tests of fewer than two repetitions.
+          If all differences are equal (at ratio 0 nothing is completed), there is no paired test,
+          interval or ``cohens_dz``; if the scores do not vary either, there is no two-sample test
+          or ``cohens_d``.
 
     Raises
     ------
     MKMCError
-        Where `study` is no study, or has no such score, fewer than two repetitions or only one
-        method; where a method has no score in a repetition in which another has one; where `score`
-        or `confidence` cannot be used; where ``n_objects`` is not in the study's attributes or a
-        training set leaves nothing to test (``"roc"``).
+        If `study` is not a study, or has no such score, fewer than two repetitions or only one
+        method; if a method has no score in a repetition in which another has one; if `score` or
+        `confidence` cannot be used; if ``n_objects`` is not an attribute of the study or a training
+        set leaves nothing to test (``"roc"``).
     LabelError
-        Where the study has no method `baseline`.
+        If the study has no method `baseline`.
 
     Notes
     -----
-    The repetitions of a study share their objects. The two-sample and the paired test take them as
-    independent: they say what to expect of further removals and splits of *these objects*, and with
-    enough repetitions any difference is significant. What the methods do on *other objects* from
-    the same source is less certain. Of R repetitions whose differences have the variance s^2,
-    Nadeau and Bengio (2003, Machine Learning 52, 239-281) take the variance of the mean as::
+    The repetitions of a study share their objects. The two-sample and the paired test treat them as
+    independent: they concern further removals and splits of *these objects*, and with enough
+    repetitions any difference is significant. The performance on *other objects* of the same
+    population is less certain. For R repetitions whose differences have the variance s^2, Nadeau
+    and Bengio (2003, Machine Learning 52, 239-281) estimate the variance of the mean by::
 
         (1/R + n_test/n_train) s^2
 
-    and t with R - 1 degrees of freedom. That is right where two repetitions correlate by the share
-    of objects that two test sets have in common. Training sets and removals that are drawn anew
-    make them correlate less, and then the test is too modest: with few training objects (200 of
-    2,318, say), where n_test/n_train is large, by much.
+    and use t with R - 1 degrees of freedom. This is correct if the correlation of two repetitions
+    is the share of objects that two test sets have in common. Training sets and removals are drawn
+    anew, which lowers the correlation, so the test is conservative; very much so with few training
+    objects (200 of 2,318, say), for which n_test/n_train is large.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def compare_methods(
     place(values, "completion", baseline, what="baseline")
     if values.sizes["repetition"] < 2:
         raise MKMCError(
-            "study: it has one repetition, and nothing to tell chance by. Run it with more: "
+            "study: it has one repetition, which does not show how scores vary. Run it with more: "
             "repetitions=10, say."
         )
     if values.sizes["completion"] < 2:
@@ -200,9 +200,9 @@ def comparison_table(
     ratio
         The ratio of missing rows, one of the study's.
     score, baseline, confidence
-        As for `compare_methods`, which says what the tests mean.
+        As for `compare_methods`, which explains the tests.
     matrix
-        Whose ROC scores: ``"model"`` or a kernel's name. A distance is of all kernels.
+        The matrix of the ROC scores: ``"model"`` or a kernel's name. Distances are of all kernels.
 
     Returns
     -------
@@ -211,13 +211,13 @@ def comparison_table(
         ``mean`` and ``sd`` of the score; ``difference``, method minus baseline, and its confidence
         interval, paired; the p-values ``p_two_sample`` (the paper's), ``p_welch``, ``p_paired``
         and, for ROC scores, ``p_corrected``; ``p_adjusted``, the last of these adjusted by Holm's
-        method, the family being the rows of this table; the effect sizes ``cohens_d`` and
-        ``cohens_dz``; ``reason``, why some are NaN. The baseline's own row has none of them.
+        method for the rows of this table; the effect sizes ``cohens_d`` and ``cohens_dz``;
+        ``reason``, why some are NaN. The row of the baseline has only ``mean`` and ``sd``.
 
     Raises
     ------
     MKMCError, LabelError
-        As `compare_methods` does; where the study has no such ratio or matrix.
+        As raised by `compare_methods`; if the study has no such ratio or matrix.
 
     Examples
     --------
@@ -262,22 +262,22 @@ def study_summary(study: xr.Dataset, *, matrix: str = "model") -> pd.DataFrame:
     study
         What `run_study` returns.
     matrix
-        Whose ROC scores: ``"model"`` or a kernel's name.
+        The matrix of the ROC scores: ``"model"`` or a kernel's name.
 
     Returns
     -------
     pandas.DataFrame
         A row per ratio and method. Columns in two levels: ``roc_200`` (with the training size),
         ``correlation_matrix_distance``, ``relative_error``, each with ``mean`` and
-        ``standard_error``. The distances are means over the kernels that miss something, NaN where
-        none does; a standard error is NaN where fewer than two repetitions have a score.
+        ``standard_error``. The distances are means over the kernels with missing rows, NaN if there
+        are none; a standard error is NaN if fewer than two repetitions have a score.
 
     Raises
     ------
     MKMCError
-        Where `study` is no study.
+        If `study` is not a study.
     LabelError
-        Where it has no such matrix.
+        If it has no such matrix.
 
     Examples
     --------

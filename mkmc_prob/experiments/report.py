@@ -85,17 +85,17 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
         lines += [
             _markdown(_compared(study, ratio, paper)),
             "",
-            f"Differences are to {method_name(study, _baseline(study))}. The two-sample test is "
-            "the paper's; the paired one uses that all methods saw the same removals and "
-            "divisions; the corrected one (Nadeau and Bengio 2003) counts that repetitions share "
-            "their objects. d is Cohen's, pooled and paired.",
+            f"Differences are relative to {method_name(study, _baseline(study))}. The two-sample "
+            "test is the paper's; the paired one uses that all methods see the same removals and "
+            "divisions; the corrected one (Nadeau and Bengio 2003) accounts for the objects that "
+            "repetitions share. d is Cohen's d, pooled and paired.",
         ]
     except MKMCError as error:
         lines.append(f"The methods are not compared: {error}")
     lines += ["", "## Means over the repetitions (standard errors)", ""]
     try:
         means = _markdown(_means(study))
-        lines += [means, "", "Distances are means over the kernels that miss something."]
+        lines += [means, "", "Distances are means over the kernels with missing rows."]
     except MKMCError as error:  # there is no model matrix
         lines.append(f"Left out: {error}")
     took = {"strength", "evaluations", "converged"} <= set(study.data_vars)

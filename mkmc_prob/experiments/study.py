@@ -73,19 +73,19 @@ def run_study(
 ) -> xr.Dataset:
     """Compare methods of completion as the paper does (section 5).
 
-    In every repetition rows and columns are removed from complete kernels, by `remove_objects`
-    nested over the ratios. Each method completes them. Then support vector machines learn the
-    classes on each completed kernel and on the model matrix that combines them, and the completed
-    kernels are compared with the true ones. A cell is one repetition, ratio and method; cells do
-    not depend on one another.
+    In every repetition rows and columns are removed from complete kernels, nested over the ratios,
+    and each method completes them. Support vector machines then learn the classes on each completed
+    kernel and on the model matrix that combines them, and the completed kernels are compared with
+    the true ones. A cell is one repetition, ratio and method; cells are independent of one another.
 
     Parameters
     ----------
     kernels
-        A complete stack: dims ``("kernel", "object", "object_bis")``. None is called ``"model"``.
+        A complete stack, dims ``("kernel", "object", "object_bis")``, without a kernel called
+        ``"model"``.
     classes
-        The class of every object, two classes or more of any kind: labelled by object. Further
-        objects are not looked at.
+        The class of every object, labeled by object: two or more classes of any kind. Further
+        objects are ignored.
     methods
         Names of built-in methods, and mappings from a name to a function from an incomplete stack
         to a complete one, or to an `MKMCResult`. Built in are:
@@ -95,38 +95,37 @@ def run_study(
           incomplete stack; see `mkmc_chosen`,
         - ``"zero"``, ``"mean"``: `zero_impute`, `mean_impute`.
 
-        A function gets its own copy and returns the same labels, no NaN. It may change visible
-        entries: some methods do. Where it draws random numbers, it seeds them itself.
+        A function gets its own copy of the stack, and returns the same labels and no NaN. It may
+        change visible entries, as some methods do. If it draws random numbers, it must seed them.
     ratios
         The shares of rows to remove, 0 to below 1, each once. At 0 nothing is removed.
     repetitions
-        How many.
+        The number of repetitions.
     train_sizes
-        How many objects train. By default the paper's 200 and 1,000 of 1,200 objects or more, a
-        sixth and five sixths of fewer. They are the first of one random order per repetition, and
-        all others test. The order is drawn again where a class has no object in a training or test
-        set.
+        The numbers of training objects, by default the paper's 200 and 1,000 of 1,200 objects or
+        more, and a sixth and five sixths of fewer. They are the first objects of one random order
+        per repetition; all others test. The order is drawn again if a training or test set lacks a
+        class.
     C
         The weight of training errors, in units of 1/(mean diagonal of the training block), so that
-        a kernel's scale does not matter. The paper does not say how it chose C. Of a sequence the
-        best by 5-fold stratified cross-validation within the training set is taken, for each
-        matrix and size; the order above is then drawn with 5 of each class in training sets.
+        a kernel's scale does not matter. The paper does not say how it chose C. Of a sequence, the
+        best value by 5-fold stratified cross-validation within the training set is used, for each
+        matrix and size; training sets are then drawn with 5 objects of each class or more.
     missingness
-        What removes rows: a function of the stack, the ratio and ``seed`` (keyword, an integer of
-        the repetition alone). `remove_objects`, the paper's protocol, if left out. It sets whole
-        rows and columns to NaN and changes nothing else; whether its removals are nested is its
-        own business. All ratios are tried once before anything is computed.
+        A function that removes rows, of the stack, the ratio and ``seed`` (keyword, an integer that
+        depends on the repetition only); by default `remove_objects`, the paper's protocol. It sets
+        whole rows and columns to NaN and changes nothing else; its removals need not be nested. All
+        ratios are tried once before anything is computed.
     strength
-        lambda of ``"mkmc"``, and of the model matrix of the methods that have none of their own,
-        (lambda I + sum_k Q_k) / (lambda + K). The paper's 0.001 if left out. That of an
-        `MKMCResult` is its own model.
+        lambda of ``"mkmc"``, and of the model matrix of methods that do not return an `MKMCResult`,
+        (lambda I + sum_k Q_k) / (lambda + K); by default the paper's 0.001.
     tol, max_iter
-        Of the built-in methods' fits, as in `fit`.
+        As in `fit`, for the built-in methods.
     seed
-        A whole number. Each repetition's random numbers depend on it and the repetition only.
+        A whole number. The random numbers of a repetition depend on it and the repetition only.
     workers
-        How many cells are computed at a time, each in a process of its own (needs joblib). The
-        result does not depend on it: every cell runs on one BLAS thread.
+        How many cells are computed at a time, each in its own process (needs joblib). The result
+        does not depend on it: every cell runs on one BLAS thread.
     folder
         A folder to which each finished cell is written at once. Run again with the same folder,
         after a kill or with more repetitions, ratios or methods, a study computes missing cells
@@ -144,36 +143,35 @@ def run_study(
         ``roc`` (repetition, ratio, completion, matrix, train_size), the area under the ROC curve;
         of more than two classes the mean of each against the others.
         ``correlation_matrix_distance`` and ``relative_error`` (repetition, ratio, completion,
-        kernel), NaN where the kernel misses nothing. ``strength`` (repetition, ratio, completion),
-        NaN for methods that have none, ``converged``, and ``evaluations`` of the EM map (the final
-        fit's), 0 for methods without.
-        Along ``matrix`` are the kernels' names as text, then ``"model"``. `study_times` has times.
+        kernel), NaN if no row of the kernel is missing. ``strength`` (repetition, ratio,
+        completion), NaN for methods without, ``converged``, and ``evaluations`` of the EM map (of
+        the final fit), 0 for methods without. The labels of ``matrix`` are the names of the kernels
+        as text, then ``"model"``. For times see `study_times`.
 
     Raises
     ------
     MKMCError, KernelError, LabelError
-        Where an argument cannot be used; where a method fails, or returns something else than
-        described: it names the cell, and its cause is the method's own error. Finished cells stay.
-        Where the folder holds a study of other settings; where scikit-learn, or for several workers
-        joblib, is not installed.
+        If an argument cannot be used; if a method fails or does not return what is described above
+        (the message names the cell, and the cause is the method's own error); if the folder holds a
+        study of other settings; if scikit-learn, or joblib for several workers, is not installed.
+        Finished cells are kept.
     KeyboardInterrupt
-        At Ctrl-C. Finished cells stay, the others' processes are ended.
+        On Ctrl-C. Finished cells are kept.
 
     Warns
     -----
     ConvergenceWarning
-        Where fits ended before they converged; once, with their number by method.
+        If fits ended before they converged; once, with their number by method.
     MKMCWarning
-        Where the kernels' scales differ by more than a factor of 10.
+        If the scales of the kernels differ by more than a factor of 10.
 
     Notes
     -----
-    On small problems a training block can be zero, as zero imputation leaves it where none of the
-    training objects is visible: all decision values are then equal and the area is 1/2. A ratio at
-    which a kernel loses all objects is an error, for the zero matrix has no correlation.
+    On small problems zero imputation can leave a training block of zeros. All decision values are
+    then equal, and the area is 1/2. A ratio at which a kernel loses all objects is an error,
+    because the correlation of the zero matrix is not defined.
 
-    The dimension is called ``completion``, for in ``sel(method=...)`` xarray takes the name for an
-    option of its own.
+    The dimension is called ``completion`` because ``method`` is an option of xarray's ``sel``.
 
     Examples
     --------

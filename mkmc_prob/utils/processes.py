@@ -155,7 +155,7 @@ def _end_with_parent() -> None:
 def _handled(handler: Callable[..., Any]) -> Iterator[None]:
     """Handle Ctrl-C by ``handler(before, number, frame)`` while the block runs.
 
-    `before` is the previous handler. Outside the main thread, and where Ctrl-C is ignored, nothing
+    `before` is the previous handler. Outside the main thread, and if Ctrl-C is ignored, nothing
     changes.
     """
     before = signal.getsignal(signal.SIGINT)
