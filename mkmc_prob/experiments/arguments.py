@@ -68,18 +68,12 @@ def folder_path(value: Any, what: str) -> Path:
 
 def complete_kernels(value: Any, what: str) -> xr.DataArray:
     """Return a complete stack without a kernel called "model"."""
-    kernels = check_complete(
-        value,
-        what=what,
-        remedy="A study removes rows itself, to compare with what was there: select the objects "
-        "that are visible in all kernels.",
-    )
-    for name in kernels["kernel"].values.tolist():
-        if str(name) == MODEL:
-            raise LabelError(
-                f"{what}: a kernel is called {name!r}, which names the combined model matrix in "
-                "the results. Rename the kernel."
-            )
+    remedy = "A study removes rows itself: select the objects that are visible in all kernels."
+    kernels = check_complete(value, what=what, remedy=remedy)
+    if MODEL in map(str, kernels["kernel"].values.tolist()):
+        raise LabelError(
+            f"{what}: a kernel is called {MODEL!r}, as the combined matrix is. Rename the kernel."
+        )
     return kernels
 
 
@@ -105,9 +99,7 @@ def class_codes(classes: Any, objects: NDArray[Any]) -> NDArray[np.intp]:
             raise MKMCError(f"classes: {value!r} found for object {label!r}; a class is needed.")
     kinds = {(isinstance(value, str), isinstance(value, bool | np.bool_)) for value in values}
     if len(kinds) > 1:
-        raise MKMCError(
-            "classes: text, numbers or truth values are mixed. Convert them all with str()."
-        )
+        raise MKMCError("classes: text, numbers or truth values are mixed. Convert all to text.")
     codes, names = pd.factorize(np.array(values, dtype=object), sort=True)
     if len(names) < 2:
         raise MKMCError(f"classes: all objects are of class {names[0]!r}; two or more are needed.")

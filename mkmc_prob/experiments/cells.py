@@ -104,8 +104,8 @@ class Study:
         visible = visible_objects(stack).values.any(axis=1)
         if not visible.all():
             raise MKMCError(
-                f"kernel {name_some(stack['kernel'].values[~visible])} loses all its objects, and "
-                "a zero matrix has no correlation with the true one. Pass a smaller ratio."
+                f"kernel {name_some(stack['kernel'].values[~visible])} loses all its objects. "
+                "Pass a smaller ratio."
             )
         return stack
 
@@ -114,18 +114,17 @@ class Study:
         stack = check_stack(stack, what="the stack it returned")
         if not all(stack.indexes[dim].equals(self.kernels.indexes[dim]) for dim in stack.dims):
             raise LabelError(
-                "the stack it returned has other kernels or objects than the one it got, or "
-                "another order of them. Return the same labels."
+                "the stack it returned has other kernels or objects, or another order of them. "
+                "Return the same labels."
             )
         missing = np.isnan(stack.values)
-        changed = np.argwhere(~missing & (stack.values != self.kernels.values))
-        if len(changed):
-            k, i, j = changed[0].tolist()
-            names, objects = (self.kernels[dim].values.tolist() for dim in ("kernel", "object"))
+        changed = ~missing & (stack.values != self.kernels.values)
+        if changed.any():
+            k, i, j = np.argwhere(changed)[0]
+            objects = stack["object"].values[[i, j]].tolist()
             raise KernelError(
-                f"it changed kernel {names[k]!r} at objects {objects[i]!r} and {objects[j]!r} from "
-                f"{self.kernels.values[k, i, j]!r} to {stack.values[k, i, j]!r}. It may only set "
-                "whole rows and columns to NaN."
+                f"it changed kernel {stack['kernel'].values[k].item()!r} at objects {objects[0]!r} "
+                f"and {objects[1]!r}. It may only set whole rows and columns to NaN."
             )
         return self.kernels.copy(data=np.where(missing, np.nan, self.kernels.values))
 

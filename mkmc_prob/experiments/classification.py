@@ -145,8 +145,7 @@ def draw_order(
     raise MKMCError(
         f"train_sizes: {list(train_sizes)} of {size} objects leave no division ({drawn}) with "
         f"{least} or more of each of the {len(counts)} classes in every training set and one in "
-        f"every test set; the smallest class has {counts.min()}. Give other train_sizes, or leave "
-        "small classes out."
+        f"every test set; the smallest has {counts.min()}. Give other sizes, or leave classes out."
     )
 
 

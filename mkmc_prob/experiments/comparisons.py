@@ -107,14 +107,9 @@ def compare_methods(
     values = score_of(study, score)
     place(values, "completion", baseline, what="baseline")
     if values.sizes["repetition"] < 2:
-        raise MKMCError(
-            "study: it has one repetition, which does not show how scores vary. Run it with more: "
-            "repetitions=10, say."
-        )
+        raise MKMCError("study: it has one repetition. Run it with more: repetitions=10, say.")
     if values.sizes["completion"] < 2:
-        raise MKMCError(
-            f"study: {baseline!r} is its only method. Run it with another to compare with."
-        )
+        raise MKMCError(f"study: {baseline!r} is its only method. Run it with another one.")
     check_pairs(values)
     if score != "roc":
         values = values.mean("kernel")

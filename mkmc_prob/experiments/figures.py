@@ -15,7 +15,6 @@ from ..plots.axes import axes_or_new, check_axes
 from ..stacks.labels import name_some
 from ..utils.arguments import checked, choice
 from .arguments import MODEL, folder_path
-from .folder import make_folder
 from .looks import BARS, draw_methods, explain, matrix_ticks, mean_and_width, with_bars
 from .scores import place, score_of
 
@@ -95,8 +94,7 @@ def plot_roc_by_matrix(
     axes = np.atleast_1d(np.asarray(axes, dtype=object))
     if axes.shape != (len(sizes),):
         raise LabelError(
-            f"axes: shape {axes.shape} found, ({len(sizes)},) expected: one for each training size "
-            f"({name_some(sizes)})."
+            f"axes: shape {axes.shape} found, ({len(sizes)},) expected: one for each of {sizes}."
         )
     for ax in axes:
         check_axes(ax, "axes")
@@ -330,7 +328,7 @@ def write_figures(
         try:
             for name in names:
                 drawn[name] = FIGURES[name](study, **options).figure
-            make_folder(folder)
+            folder.mkdir(parents=True, exist_ok=True)
             for name, ending in itertools.product(drawn, formats):
                 path = folder / f"{name}.{ending}"
                 # Without a date the same study writes the same file.

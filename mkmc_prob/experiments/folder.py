@@ -37,14 +37,14 @@ class Folder:
         OSError
             If the folder cannot be made.
         """
-        make_folder(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
         file = self.path / SETTINGS
         known = self.settings() if file.exists() else settings | {"methods": {}}
         names = {unquote(path.stem.split("_", 3)[-1]) for path in self.path.glob("cell_*.json")}
         if stray := sorted(names - known["methods"].keys()):
             raise MKMCError(
                 f"folder: {self.path} holds cells of method {name_some(stray)}, which is not in "
-                f"{SETTINGS}, so it is unknown which method that was. Delete these cells."
+                f"{SETTINGS}. Delete these cells."
             )
         methods = known["methods"] | settings["methods"]
         here = _flat(settings | {"methods": methods})
@@ -53,8 +53,7 @@ class Folder:
             if here.get(key) != there.get(key):
                 raise MKMCError(
                     f"folder: {self.path} holds cells of other settings: {key} is "
-                    f"{there.get(key)!r} there and {here.get(key)!r} here. Use another folder, or "
-                    f"the settings of {SETTINGS}."
+                    f"{there.get(key)!r} there and {here.get(key)!r} here. Use another folder."
                 )
         if methods != known["methods"]:
             self._write(file, known | {"methods": methods})
@@ -63,17 +62,12 @@ class Folder:
         """Return the settings on record; raise MKMCError if there are none."""
         file = self.path / SETTINGS
         if not file.is_file():
-            raise MKMCError(
-                f"folder: there is no {SETTINGS} in {self.path}. Name a study's folder."
-            )
+            raise MKMCError(f"folder: there is no {SETTINGS} in {self.path}. Name another.")
         try:
             known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             known["methods"].keys()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise MKMCError(
-                f"{file}: damaged ({error}), so it is unknown what the cells in the folder are. "
-                "Use another folder."
-            ) from error
+            raise MKMCError(f"{file}: damaged ({error}). Use another folder.") from error
         return known
 
     def save(self, cell: Cell, outcome: Outcome) -> None:
@@ -102,8 +96,8 @@ class Folder:
                 damaged.append(file)
         if damaged:
             raise MKMCError(
-                f"damaged cell files: {', '.join(map(str, damaged))}. Delete them: these cells are "
-                "then computed again, and no others."
+                f"damaged cell files: {', '.join(map(str, damaged))}. Delete them to compute "
+                "these cells again."
             )
         return found
 
@@ -163,11 +157,3 @@ def _array(value: Any) -> Any:
 
 def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder; raise an OSError of the original kind if that fails."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise type(error)(f"folder: {path} cannot be made ({error}). Name another.") from error

@@ -200,14 +200,13 @@ def named_methods(
         function = built_in.get(what, what) if isinstance(what, str) else what
         if not callable(function):
             raise MKMCError(
-                f"methods: {what!r} found for {name!r}. Built in are "
-                f"{', '.join(map(repr, built_in))}; give your own as a mapping from its name to a "
-                "function that takes and returns a stack."
+                f"methods: {what!r} found for {name!r}; a function of a stack is needed, or one of "
+                f"the built-in {name_some(METHODS)}."
             )
         if name in built_in and _inner(function) is not _inner(built_in[name]):
             raise MKMCError(
-                f"methods: {name!r} is the name of a built-in method, under which reports list it. "
-                "Give the other method a name of its own."
+                f"methods: {name!r} is the name of a built-in method. Give the other one a name of "
+                "its own."
             )
         text = f"built-in {what}" if isinstance(what, str) else definition(what)
         found[name] = NamedMethod(function, text)

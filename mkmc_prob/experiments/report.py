@@ -12,7 +12,6 @@ from ..utils.files import replace_file
 from .arguments import folder_path
 from .comparisons import comparison_table, study_summary
 from .figures import FIGURES, write_figures
-from .folder import make_folder
 from .looks import method_name
 from .scores import SCORES, score_of
 from .tables import study_table
@@ -153,7 +152,7 @@ roc_by_ratio.png distance_by_ratio.pdf distance_by_ratio.png
     """
     table, where = study_table(study), Path(folder)
     report = study_report(study, ratio=ratio, paper=paper)
-    make_folder(where)
+    where.mkdir(parents=True, exist_ok=True)
     paths = [where / name for name in ("study.nc", "table.csv", "report.md")]
     with replace_file(paths[0]) as draft:
         study.to_netcdf(draft, engine="h5netcdf")

@@ -36,8 +36,7 @@ def score_of(study: Any, score: Any) -> xr.DataArray:
     if {*values.dims} != {*labeled} or not values.size or len(values.dims) < len(dims):
         raise LabelError(
             f"study: {score} has dims {dict(values.sizes)}; {dims} are needed, none of them empty, "
-            "all but the first labeled. If you select one label, choose it as a list, "
-            ".sel(ratio=[0.5]), so that its dimension stays."
+            "all but the first labeled. Select a single label as a list: .sel(ratio=[0.5])."
         )
     return values.transpose(*dims).astype(np.float64)
 
@@ -72,8 +71,7 @@ def check_pairs(values: xr.DataArray) -> None:
         raise MKMCError(
             f"study: {values.name} of {name_some(absent)} is NaN at "
             f"{', '.join(f'{dim} {label!r}' for dim, label in at.items())}, where other methods "
-            "have a value, so there is no pair to compare. Leave the method or the repetition out: "
-            "study.drop_sel(completion=...), or repetition=..."
+            "have a value. Leave one out: study.drop_sel(completion=...), or repetition=..."
         )
 
 
@@ -83,13 +81,12 @@ def n_objects(study: xr.Dataset, train_sizes: NDArray[Any]) -> int:
     number = real_number(given)
     if number is None or number < 1:
         raise MKMCError(
-            f"study: its attribute n_objects is {given!r}, and the corrected test needs the number "
-            "of objects. Set it: study.assign_attrs(n_objects=2318), say."
+            f"study: its attribute n_objects is {given!r}; the corrected test needs a number. Set "
+            "it: study.assign_attrs(n_objects=2318), say."
         )
     if train_sizes.max() >= number:
         raise MKMCError(
-            f"study: train_size {train_sizes.max()} of n_objects {given!r} leaves no test set. One "
-            "of the two is not this study's."
+            f"study: train_size {train_sizes.max()} of n_objects {given!r} leaves no test set."
         )
     return int(number)
 

@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -230,8 +229,9 @@ def run_study(
                 f"{'; '.join(map(str, in_flight))}."
             ) from error
     outcomes = {cell: outcomes[cell] for cell in cells}
-    _warn_of_unfinished(outcomes)
-    return _dataset(study, outcomes, settings)
+    dataset = _dataset(study, outcomes, settings)
+    _warn_of_unfinished(dataset["converged"])
+    return dataset
 
 
 def _attempt(study: Study, cell: Cell, function: Method) -> tuple[Cell, Outcome]:
@@ -268,15 +268,15 @@ def _settings(
     }
 
 
-def _warn_of_unfinished(outcomes: Mapping[Cell, Outcome]) -> None:
+def _warn_of_unfinished(converged: xr.DataArray) -> None:
     """Warn once of fits that ended before they converged, with their number by method."""
-    late = Counter(cell.completion for cell, outcome in outcomes.items() if not outcome.converged)
-    if late:
-        of = Counter(cell.completion for cell in outcomes)
-        listed = ", ".join(f"{late[name]} of {of[name]} by {name!r}" for name in of if late[name])
+    late = (~converged).sum(["repetition", "ratio"]).to_series()
+    if late.any():
+        of = converged.sizes["repetition"] * converged.sizes["ratio"]
+        listed = ", ".join(f"{n} of {of} by {name!r}" for name, n in late[late > 0].items())
         warn(
             f"fits that ended before they converged: {listed}; their scores are those of the "
-            "models reached, and `converged` tells which. Raise max_iter.",
+            "models reached (see `converged`). Raise max_iter.",
             ConvergenceWarning,
         )
 

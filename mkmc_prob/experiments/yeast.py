@@ -146,8 +146,8 @@ def load_yeast(
     """
     if repair is not None and not preprocess:
         raise MKMCError(
-            f"repair={repair!r}: with preprocess=False the kernels stay as they are in the files. "
-            "Leave it out, and call repair_spectrum on the result."
+            f"repair={repair!r}: preprocess=False returns the kernels as in the files. Leave it "
+            "out, and call repair_spectrum on the result."
         )
     paths = _find(a_path(folder), files or {})
     labels = _read_labels(paths["labels"], label_column)
@@ -158,8 +158,8 @@ def load_yeast(
     if (len(classes), positive) != (PROTEINS, POSITIVE):
         warn(
             f"{paths['labels']}: {len(classes):,} annotated proteins, {positive:,} of them "
-            f"positive; the paper has {PROTEINS:,} and {POSITIVE:,}. This is another download, or "
-            "the labels are others: scores do not compare with the paper's."
+            f"positive; the paper has {PROTEINS:,} and {POSITIVE:,}. Scores do not compare with "
+            "the paper's."
         )
     if preprocess:
         kernels = _normalized(kernels, repair)
@@ -225,10 +225,7 @@ def _read_labels(path: Path, column: str | None) -> "pd.Series[int]":
     table = table.loc[:, (table != "").any()]  # lines that end in tabs have empty last columns
     header = table.iloc[0].tolist()
     if len(header) < 2:
-        raise LabelError(
-            f"{path}: one column found ({header[0]!r} is its first cell). Write the protein's ID, "
-            "a tab, and its label."
-        )
+        raise LabelError(f"{path}: one column found ({header[0]!r}). Write ID, a tab, and label.")
     headed = int(pd.isna(pd.to_numeric(header[1], errors="coerce")))
     if column is not None and not headed:
         raise LabelError(f"{path}: label_column={column!r}, but there is no header. Leave it out.")
@@ -248,8 +245,7 @@ def _read_labels(path: Path, column: str | None) -> "pd.Series[int]":
     if odd.any():
         i = int(np.argmax(odd))
         raise LabelError(
-            f"{path}: the label of {ids.tolist()[i]!r} is {cells.iloc[i]!r}; +1, -1 or 0 (unknown) "
-            "is expected."
+            f"{path}: the label of {ids.tolist()[i]!r} is {cells.iloc[i]!r}, not +1, -1 or 0."
         )
     if not values.any():
         raise LabelError(f"{path}: no protein has the label +1 or -1.")
@@ -270,9 +266,8 @@ def _stack(paths: Mapping[str, Path], proteins: "pd.Index[str]", *, centered: bo
         objects = whole.indexes["object"]
         if proteins.name in objects:
             raise LabelError(
-                f"{paths['labels']}: the first row, {proteins.name!r}, looks like a header (its "
-                f"label is no number), but is a protein of kernel {name!r}. Its label is +1, -1 or "
-                "0 (unknown)."
+                f"{paths['labels']}: the first row, {proteins.name!r}, is no header but a protein "
+                f"of kernel {name!r}. Its label must be +1, -1 or 0 (unknown)."
             )
         there = objects.intersection(proteins, sort=False)
         part = stack_kernels({name: whole.sel(object=there, object_bis=there)}, objects=proteins)
@@ -290,8 +285,7 @@ def _read_kernel(path: Path) -> xr.DataArray:
             first = _unzipped(path).partition(b"\n")[0].rstrip(b"\r")
         if first.endswith(b"\t"):
             raise type(error)(
-                f"{error} (Its first line ends in a tab, so one more cell follows. Remove the "
-                "tabs at the ends of the lines.)"
+                f"{error} (Its first line ends in a tab. Remove tabs at the ends of lines.)"
             ) from error
         raise
     if "object" not in whole.indexes:
@@ -313,8 +307,7 @@ def _check_visible(kernels: xr.DataArray, paths: Mapping[str, Path]) -> None:
         if not row.any():
             raise KernelError(
                 f"{paths[name]}: kernel {name!r} sees none of the {len(proteins):,} annotated "
-                f"proteins of {paths['labels'].name} ({name_some(proteins)}). Give both the same "
-                "IDs."
+                f"proteins of {paths['labels'].name} ({name_some(proteins)}). Unify the IDs."
             )
     if not visible.any(axis=0).all():
         raise LabelError(
@@ -327,10 +320,8 @@ def _check_visible(kernels: xr.DataArray, paths: Mapping[str, Path]) -> None:
         if not row.all()
     ]
     if lines:
-        warn(
-            f"of {len(proteins):,} annotated proteins {'; '.join(lines)}. The kernels are "
-            "incomplete there."
-        )
+        known = f"of {len(proteins):,} annotated proteins"
+        warn(f"{known} {'; '.join(lines)}. The kernels are incomplete there.")
 
 
 def _normalized(kernels: xr.DataArray, repair: Method | None) -> xr.DataArray:

@@ -421,7 +421,7 @@ def test_what_is_no_study_is_named(study, function):
             function(wrong)
     with pytest.raises(MKMCError, match="study: it has no variable 'roc'"):
         function(study.drop_vars("roc"))
-    with pytest.raises(MKMCError, match=r"roc has dims .*choose it as a list"):
+    with pytest.raises(MKMCError, match=r"roc has dims .* as a list"):
         function(study.sel(ratio=0.5))
     with pytest.raises(MKMCError, match=r"roc has dims .*'ratio': 0.* none of them empty"):
         function(study.isel(ratio=[]))

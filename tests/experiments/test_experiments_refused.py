@@ -89,9 +89,9 @@ def test_folders_that_cannot_be_made(tmp_path):
         lambda path: run_study(*problem(kernels=1), methods=["zero"], folder=path, **ONE),
         lambda path: save_figures(made_study(2), path, formats="png"),
     ):
-        with pytest.raises(FileExistsError, match=r"folder: .*file cannot be made"):
+        with pytest.raises(FileExistsError, match=r"File exists: .*file"):
             use(tmp_path / "file")
-        with pytest.raises(NotADirectoryError, match=r"folder: .*below cannot be made"):
+        with pytest.raises(NotADirectoryError, match=r"Not a directory: .*below"):
             use(tmp_path / "file" / "below")
 
 

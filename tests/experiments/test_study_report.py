@@ -128,7 +128,7 @@ def test_what_is_no_study_is_refused(study, tmp_path):
         with pytest.raises(MKMCError, match=r"folder: .* the name of a folder"):
             write_study(study, folder)
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"folder: .*file cannot be made"):
+    with pytest.raises(OSError, match=r"File exists: .*file"):
         write_study(study, tmp_path / "file")
 
 
