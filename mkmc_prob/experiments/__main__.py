@@ -85,10 +85,7 @@ def _data(given: argparse.Namespace) -> FusionProblem:
 
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m mkmc_prob.experiments",
-        description=ABOUT,
-    )
+    parser = argparse.ArgumentParser(prog="python -m mkmc_prob.experiments", description=ABOUT)
     data = parser.add_subparsers(dest="data", required=True, metavar="DATA")
 
     def subparser(name: str, about: str) -> argparse.ArgumentParser:

@@ -96,11 +96,7 @@ def _best(block: Matrix, classes: NDArray[Any], candidates: Sequence[float]) -> 
 
 
 def draw_order(
-    codes: NDArray[np.intp],
-    train_sizes: Sequence[int],
-    rng: np.random.Generator,
-    *,
-    least: int = 1,
+    codes: NDArray[np.intp], train_sizes: Sequence[int], rng: np.random.Generator, *, least: int = 1
 ) -> NDArray[np.intp]:
     """Draw a random order of the objects; the first n train, for each n of `train_sizes`.
 

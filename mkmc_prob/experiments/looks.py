@@ -77,19 +77,13 @@ def with_bars(what: str, bars: str, values: xr.DataArray) -> str:
 
 
 def draw_methods(
-    ax: "Axes",
-    study: xr.Dataset,
-    at: NDArray[Any],
-    step: float,
-    mean: xr.DataArray,
-    width: xr.DataArray,
-    **style: Any,
+    ax: "Axes", study: xr.Dataset, at: NDArray[Any], step: float, *parts: xr.DataArray, **style: Any
 ) -> Entries:
-    """Draw means with error bars around the places `at`, the methods `step` apart."""
-    methods, entries = mean["completion"].values.tolist(), []
+    """Draw means and error bars, the `parts`, around the places `at`, the methods `step` apart."""
+    methods, entries = parts[0]["completion"].values.tolist(), []
     for i, (method, look) in enumerate(looks_of(methods).items()):
         x = at + step * (i - (len(methods) - 1) / 2)
-        y, error = (part.sel(completion=method).values for part in (mean, width))
+        y, error = (part.sel(completion=method).values for part in parts)
         entries.append((method_name(study, method), ax.errorbar(x, y, yerr=error, **look | style)))
     return entries
 

@@ -106,11 +106,7 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
 
 @checked(folder=folder_path, ratio=number)
 def write_study(
-    study: xr.Dataset,
-    folder: str | os.PathLike[str],
-    *,
-    ratio: float = 0.5,
-    paper: bool = False,
+    study: xr.Dataset, folder: str | os.PathLike[str], *, ratio: float = 0.5, paper: bool = False
 ) -> list[Path]:
     """Write a study: the dataset, the tidy table, the three figures and the report.
 

@@ -53,8 +53,9 @@ def study_times(folder: str | os.PathLike[str]) -> xr.DataArray:
     seconds = {cell: outcome.seconds for cell, outcome in store.load().items()}
     index = pd.MultiIndex.from_tuples(list(seconds), names=names)
     times = xr.DataArray.from_series(pd.Series(list(seconds.values()), index, dtype=np.float64))
-    order = [name for name in store.settings()["methods"] if name in times["completion"]]
-    times = times.sel({"completion": np.array(order, dtype=str)}).rename("seconds")
+    known = times["completion"].values.tolist()
+    order = np.array([name for name in store.settings()["methods"] if name in known], dtype=str)
+    times = times.sel(completion=order).assign_coords(completion=order).rename("seconds")
     return times.assign_attrs(long_name="time of the completion", units="s")
 
 
