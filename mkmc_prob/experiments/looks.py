@@ -89,10 +89,10 @@ def draw_methods(
 
 
 def explain(axes: "list[Axes]", entries: Entries) -> None:
-    """Draw the legend above `axes` that are a whole figure, else in the first of them.
+    """Draw the legend above `axes` that are a whole figure, else at the top of the first of them.
 
-    Above the axes it needs Matplotlib's constrained layout, which new figures have. Within the axes
-    Matplotlib finds the best place; if that covers something, room is made at the top.
+    Above the axes it needs Matplotlib's constrained layout, which new figures have. In axes, the
+    y-axis is extended to make room.
     """
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -103,32 +103,13 @@ def explain(axes: "list[Axes]", entries: Entries) -> None:
         columns = _columns(entries, 72.0 * figure.get_figwidth())
         legend(figure, entries, loc="outside upper center", ncols=columns, frameon=False)
         return
-    legend(ax, entries, loc="best")
-    # A constrained layout may still shrink the axes when others are drawn on: keep a distance.
-    box = _legend_box(ax, figure).expanded(1.1, 1.1)
-    if any(_covers(box, ax, drawn) for _, drawn in entries):
-        columns = _columns(entries, 72.0 * ax.bbox.width / figure.dpi)
-        legend(ax, entries, loc="upper center", ncols=columns, fontsize="small")
-        share = min(1.15 * _legend_box(ax, figure).height / ax.bbox.height + 0.02, 0.8)
-        low, high = ax.get_ylim()
-        ax.set_ylim(low, low + (high - low) / (1.0 - share))
-
-
-def _legend_box(ax: Any, figure: Any) -> Any:
-    """Return the place of the legend of `ax`, whose size is known after drawing only."""
-    figure.draw_without_rendering()
-    return ax.get_legend().get_window_extent()
-
-
-def _covers(box: Any, ax: "Axes", drawn: Any) -> bool:
-    """Return whether `box` covers points, lines or error bars of a method."""
-    line, _, bars = drawn.lines
-    paths = [path for bar in bars for path in bar.get_paths()]
-    if line.get_linestyle() != "None":
-        paths.append(line.get_path())
-    shown = (path.transformed(ax.transData) for path in paths)
-    covered = box.count_contains(ax.transData.transform(line.get_xydata())) > 0
-    return covered or any(path.intersects_bbox(box, filled=False) for path in shown)
+    columns = _columns(entries, 72.0 * ax.bbox.width / figure.dpi)
+    legend(ax, entries, loc="upper center", ncols=columns, fontsize="small")
+    figure.draw_without_rendering()  # only now the size of the legend is known
+    box: Any = ax.get_legend()
+    share = min(1.15 * box.get_window_extent().height / ax.bbox.height + 0.02, 0.8)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, low + (high - low) / (1.0 - share))
 
 
 def _columns(entries: Entries, points: float) -> int:
