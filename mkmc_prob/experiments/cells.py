@@ -1,12 +1,11 @@
 """One cell of a study: a repetition, a ratio and a method.
 
-Enters: a complete stack with classes, and which cell. Leaves: its scores, which depend on nothing
-but the study's settings and the cell, whatever else is computed, where, and in which order.
+Its scores depend on the study's settings and on the cell only.
 """
 
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,9 +16,9 @@ from threadpoolctl import threadpool_limits
 
 from ..errors import KernelError, LabelError, MKMCError, MKMCWarning
 from ..evaluation.missingness import remove_objects
-from ..evaluation.scores import correlation_matrix_distance, relative_error
+from ..evaluation.scores import _unit
 from ..stacks.labels import name_some
-from ..stacks.stack import check_labels, check_stack, visible_objects
+from ..stacks.stack import check_stack, visible_objects
 from .classification import FOLDS, draw_order, need_sklearn, roc_area
 from .methods import Method, read_completion
 
@@ -27,7 +26,7 @@ Missingness = Callable[..., xr.DataArray]
 
 
 class Cell(NamedTuple):
-    """What is computed on its own, and once."""
+    """The unit of computation."""
 
     repetition: int
     ratio: float
@@ -41,8 +40,8 @@ class Cell(NamedTuple):
 class Outcome(NamedTuple):
     """The scores of a cell.
 
-    `roc` is by matrix (the kernels, then the model) and training size, the two distances are by
-    kernel, NaN where it misses nothing. `seconds` is what the completion took.
+    `roc` is by matrix (the kernels, then the model) and training size. The two distances are by
+    kernel, NaN if none of its objects is hidden. `seconds` is the time of the completion.
     """
 
     roc: NDArray[np.float64]
@@ -56,7 +55,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What all cells share.
+    """The settings that all cells share.
 
     Attributes
     ----------
@@ -65,9 +64,9 @@ class Study:
     codes
         The classes of its objects, numbered from 0.
     train_sizes, C, seed
-        As `run_study` takes them; C a number or several.
+        As in `run_study`.
     strength
-        lambda of the model matrix of methods that have none of their own.
+        lambda of the model matrix of methods without one of their own.
     missingness
         None for `remove_objects`.
     """
@@ -75,21 +74,20 @@ class Study:
     kernels: xr.DataArray
     codes: NDArray[np.intp]
     train_sizes: tuple[int, ...]
-    C: float | tuple[float, ...]
+    C: float | Sequence[float]
     seed: int
     strength: float
     missingness: Missingness | None
 
     def incomplete(self, repetition: int, ratio: float) -> xr.DataArray:
-        """Return the stack that every method gets: of one seed for all ratios of a repetition.
+        """Return the stack that every method gets. A repetition has one seed for all ratios.
 
         Raises
         ------
         KernelError, LabelError
-            Where what `missingness` returned is more than the same kernels with rows and columns
-            removed.
+            If `missingness` does anything but remove whole rows and columns.
         MKMCError
-            Where a kernel loses all objects; as `missingness` raises it.
+            If a kernel loses all objects, or `missingness` raises an error.
         """
         if not ratio:
             return self.kernels.copy()
@@ -97,70 +95,64 @@ class Study:
         if self.missingness is None:
             stack = remove_objects(self.kernels, ratio, seed=seed)
         else:
-            stack = self._removed(self.missingness(self.kernels.copy(), ratio, seed=seed))
-        seen = visible_objects(stack).values.any(axis=1)
-        if not seen.all():
+            try:
+                stack = self._removed(self.missingness(self.kernels.copy(), ratio, seed=seed))
+            except MKMCError as error:
+                raise type(error)(f"missingness: {error}") from error
+            except Exception as error:
+                raise MKMCError(f"missingness: {type(error).__name__}: {error}") from error
+        visible = visible_objects(stack).values.any(axis=1)
+        if not visible.all():
             raise MKMCError(
-                f"kernel {name_some(stack['kernel'].values[~seen])} loses all its objects, and a "
-                "zero matrix has no correlation with the true one. Pass a smaller ratio."
+                f"kernel {name_some(stack['kernel'].values[~visible])} loses all its objects. "
+                "Pass a smaller ratio."
             )
         return stack
 
     def _removed(self, stack: xr.DataArray) -> xr.DataArray:
-        """Return what a `missingness` of one's own returned, checked."""
-        found, own = (check_labels(s, what="missingness") for s in (stack, self.kernels))
-        if not all(map(np.array_equal, found, own)):
+        """Return what the user's `missingness` returned, checked."""
+        stack = check_stack(stack, what="the stack it returned")
+        if not all(stack.indexes[dim].equals(self.kernels.indexes[dim]) for dim in stack.dims):
             raise LabelError(
-                "missingness: the stack it returned has other kernels or objects than the one it "
-                "got, or another order of them. Return the same labels."
+                "the stack it returned has other kernels or objects, or another order of them. "
+                "Return the same labels."
             )
-        stack = stack.transpose(*self.kernels.dims)
-        try:
-            check_stack(stack)  # whole rows and columns are missing, or none
-        except KernelError as error:
-            raise KernelError(f"missingness: {error}") from error
         missing = np.isnan(stack.values)
-        changed = np.argwhere(~missing & (stack.values != self.kernels.values))
-        if len(changed):
-            k, i, j = changed[0].tolist()
-            names, objects = (self.kernels[dim].values.tolist() for dim in ("kernel", "object"))
+        changed = ~missing & (stack.values != self.kernels.values)
+        if changed.any():
+            k, i, j = np.argwhere(changed)[0]
+            objects = stack["object"].values[[i, j]].tolist()
             raise KernelError(
-                f"missingness: it changed kernel {names[k]!r} at objects {objects[i]!r} and "
-                f"{objects[j]!r} from {self.kernels.values[k, i, j]!r} to "
-                f"{stack.values[k, i, j]!r}. It only removes: set whole rows and columns to NaN."
+                f"it changed kernel {stack['kernel'].values[k].item()!r} at objects {objects[0]!r} "
+                f"and {objects[1]!r}. It may only set whole rows and columns to NaN."
             )
         return self.kernels.copy(data=np.where(missing, np.nan, self.kernels.values))
 
     def check_ratios(self, ratios: Iterable[float]) -> None:
-        """Raise where rows cannot be removed in the first repetition, before hours have gone."""
+        """Raise if rows cannot be removed in the first repetition, before hours are spent."""
         for ratio in ratios:
             try:
                 self.incomplete(0, ratio)
             except MKMCError as error:
                 raise type(error)(f"ratios: at {ratio:g} (repetition 0): {error}") from error
-            except Exception as error:
-                raise MKMCError(
-                    f"ratios: at {ratio:g} (repetition 0): missingness: {type(error).__name__}: "
-                    f"{error}"
-                ) from error
 
     def order(self, repetition: int) -> NDArray[np.intp]:
-        """Return the objects in the order in which they train, the rest test; see `draw_order`."""
+        """Return the order of the objects, of which the first train; see `draw_order`."""
         rng = np.random.default_rng(self._sequence(repetition, 1))
-        least = FOLDS if isinstance(self.C, tuple) else 1
+        least = 1 if isinstance(self.C, float) else FOLDS
         return draw_order(self.codes, self.train_sizes, rng, least=least)
 
     def _sequence(self, repetition: int, use: int) -> np.random.SeedSequence:
         return np.random.SeedSequence(self.seed, spawn_key=(repetition, use))
 
     def run(self, cell: Cell, function: Method) -> Outcome:
-        """Compute one cell, on one BLAS thread: the same bits whatever there are outside."""
+        """Compute one cell on one BLAS thread: the result does not depend on their number."""
         need_sklearn()  # loaded before threads are limited
         with threadpool_limits(1), warnings.catch_warnings():
-            warnings.simplefilter("ignore", MKMCWarning)  # `converged` says it; the rest is known
+            warnings.simplefilter("ignore", MKMCWarning)  # the study itself warns, once
             incomplete = self.incomplete(cell.repetition, cell.ratio)
             began = time.perf_counter()
-            returned = function(incomplete.copy())  # what it does to its own copy is its business
+            returned = function(incomplete.copy())
             seconds = time.perf_counter() - began
             found = read_completion(returned, incomplete)
             del returned
@@ -176,14 +168,31 @@ class Study:
                 ]
                 for matrix in (*kernels, model)
             ]
-            misses = ~visible_objects(incomplete).values.all(axis=1)
-            distance = correlation_matrix_distance(self.kernels, found.completed).values
-            return Outcome(
-                np.array(roc),
-                np.where(misses, distance, np.nan),
-                relative_error(self.kernels, found.completed, incomplete).values,
-                found.strength,
-                found.converged,
-                found.evaluations,
-                seconds,
+            hidden = ~visible_objects(incomplete).values
+            distance, error = distances(self.kernels, found.completed, hidden)
+            took = (found.converged, found.evaluations, seconds)
+            return Outcome(np.array(roc), distance, error, found.strength, *took)
+
+
+def distances(
+    truth: xr.DataArray, estimate: xr.DataArray, hidden: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return `correlation_matrix_distance` and `relative_error` by kernel, of checked stacks.
+
+    Both are NaN for a kernel without hidden objects.
+    """
+    apart = _unit(truth, "truth") - _unit(estimate, "what it returned")
+    correlation = 0.5 * np.square(apart).sum(axis=(1, 2))
+    error = np.full(len(hidden), np.nan)
+    for k in np.flatnonzero(hidden.any(axis=1)):
+        rows = truth.values[k][hidden[k]]
+        size = np.abs(rows).max(axis=1, keepdims=True)  # squares of tiny entries would be lost
+        if not size.all():
+            label = truth["object"].values[hidden[k]][int(np.argmin(size))].item()
+            raise KernelError(
+                f"kernel {truth['kernel'].values[k].item()!r}: the row of object {label!r} is all "
+                "zero, so no error is relative to it. Leave the object out."
             )
+        errors = np.linalg.norm((estimate.values[k][hidden[k]] - rows) / size, axis=1)
+        error[k] = (errors / np.linalg.norm(rows / size, axis=1)).mean()
+    return np.where(hidden.any(axis=1), correlation, np.nan), error

@@ -1,10 +1,7 @@
-"""How well classes are told apart on a kernel matrix: support vector machines and ROC areas.
-
-Enters: a kernel matrix over all objects, the objects' classes, which train and which test. Leaves:
-one area under the ROC curve. How the matrix was made is not known here.
-"""
+"""Support vector machines on a kernel matrix, and their areas under the ROC curve."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import MKMCError
 from ..linalg.symmetric import Matrix
 
-#: Of the cross-validation that chooses C.
+#: Folds of the cross-validation that chooses C.
 FOLDS = 5
-#: How often a division is drawn before it is given up.
+#: How often a division is drawn before giving up.
 MOST_DRAWS = 10_000
 
 EXTRA = 'pip install "mkmc_prob[experiments]"'
@@ -31,8 +28,8 @@ def roc_area(
 ) -> float:
     """Train a support vector machine on a kernel matrix and return its ROC area on test objects.
 
-    The area is that of the decision values. With more than two classes each is told from all
-    others, and the areas' plain mean is returned.
+    The area is that of the decision values. Of more than two classes each is separated from all
+    others, and the mean of the areas is returned.
 
     Parameters
     ----------
@@ -41,29 +38,28 @@ def roc_area(
     classes
         The classes of the l objects, two or more.
     train, test
-        Positions of objects. Each class occurs in both.
+        Positions of objects. Each class must occur in both.
     C
-        The weight of training errors, in units of 1/(mean diagonal of the training block): so the
-        kernel's scale does not matter, which zero imputation makes smaller. Of a sequence the one
-        with the best mean area of a 5-fold stratified cross-validation within the training objects
-        is taken, the smallest of equals; then each class needs 5 training objects.
+        The weight of training errors, in units of 1/(mean diagonal of the training block), so that
+        the kernel's scale, which zero imputation reduces, does not matter. Of a sequence, the value
+        with the best mean area in a 5-fold stratified cross-validation within the training objects
+        is used, the smallest of equals; each class then needs 5 training objects.
 
     Returns
     -------
     float
-        0 to 1; 1/2 where all decision values are equal, as they are where the training block is
-        zero.
+        0 to 1; 1/2 if all decision values are equal, as they are if the training block is zero.
 
     Raises
     ------
     MKMCError
-        Where scikit-learn is not installed.
+        If scikit-learn is not installed.
 
     Notes
     -----
     The solver, LIBSVM, stops at its usual tolerance of 1e-3 and keeps the kernel in single
-    precision. On a low-rank kernel with many equal rows, as imputation leaves them, the area can
-    so depend on rounding in the third digit (0.005 was seen).
+    precision. On a low-rank kernel with many equal rows, as imputation leaves them, rounding can
+    change the third digit of the area (0.005 was observed).
 
     Examples
     --------
@@ -81,8 +77,7 @@ def roc_area(
     scale = float(block.diagonal().mean())
     if scale > 0:  # a positive semidefinite block with a zero diagonal is zero
         block, rows = block / scale, rows / scale
-    labels = np.unique(classes)
-    areas = []
+    labels, areas = np.unique(classes), []
     for label in labels[1:] if len(labels) == 2 else labels:
         machine = svc(kernel="precomputed", C=C).fit(block, classes[train] == label)
         areas.append(area(classes[test] == label, machine.decision_function(rows)))
@@ -93,24 +88,20 @@ def _best(block: Matrix, classes: NDArray[Any], candidates: Sequence[float]) -> 
     """Return the C with the best mean area over the folds of a training block."""
     # The training objects are in random order already.
     folds = list(need_sklearn()[2](FOLDS).split(block, classes))
-    areas = [
-        np.mean([roc_area(block, classes, train, test, C=c) for train, test in folds])
-        for c in sorted(candidates)
-    ]
-    return sorted(candidates)[int(np.argmax(areas))]
+
+    def mean_area(C: float) -> float:
+        return float(np.mean([roc_area(block, classes, *fold, C=C) for fold in folds]))
+
+    return max(sorted(candidates), key=mean_area)
 
 
 def draw_order(
-    codes: NDArray[np.intp],
-    train_sizes: Sequence[int],
-    rng: np.random.Generator,
-    *,
-    least: int = 1,
+    codes: NDArray[np.intp], train_sizes: Sequence[int], rng: np.random.Generator, *, least: int = 1
 ) -> NDArray[np.intp]:
     """Draw a random order of the objects; the first n train, for each n of `train_sizes`.
 
     It is drawn again until every training set has `least` objects of every class, and every test
-    set, which is all the others, has one.
+    set, which is all other objects, has one.
 
     Parameters
     ----------
@@ -126,7 +117,7 @@ def draw_order(
     Raises
     ------
     MKMCError
-        Where no such order is found.
+        If no such order is found.
 
     Examples
     --------
@@ -150,19 +141,16 @@ def draw_order(
     raise MKMCError(
         f"train_sizes: {list(train_sizes)} of {size} objects leave no division ({drawn}) with "
         f"{least} or more of each of the {len(counts)} classes in every training set and one in "
-        f"every test set; the smallest class has {counts.min()}. Give other train_sizes, or leave "
-        "small classes out."
+        f"every test set; the smallest has {counts.min()}. Give other sizes, or leave classes out."
     )
 
 
 def need_sklearn() -> tuple[Any, Any, Any]:
-    """Return SVC, roc_auc_score and StratifiedKFold; raise where scikit-learn is missing."""
+    """Return SVC, roc_auc_score and StratifiedKFold; raise MKMCError if scikit-learn is missing."""
     try:
-        from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped, unused-ignore]
-        from sklearn.model_selection import (  # type: ignore[import-untyped, unused-ignore]
-            StratifiedKFold,
+        svm, metrics, model_selection = (
+            import_module(f"sklearn.{name}") for name in ("svm", "metrics", "model_selection")
         )
-        from sklearn.svm import SVC  # type: ignore[import-untyped, unused-ignore]
     except ImportError as error:
         raise MKMCError(f"a study needs scikit-learn. Install it: {EXTRA}") from error
-    return SVC, roc_auc_score, StratifiedKFold
+    return svm.SVC, metrics.roc_auc_score, model_selection.StratifiedKFold

@@ -1,60 +1,32 @@
-"""Which method is better, by how much and how surely: tests and effect sizes over repetitions.
-
-Enters: the Dataset of a study. Leaves: comparisons with a baseline and summaries, as Datasets and
-tables; or an error that says what the study lacks. What is drawn of them is `figures`' business.
-"""
+"""Comparisons of the methods of a study: tests, intervals and effect sizes over repetitions."""
 
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 from scipy import stats
 
 from ..errors import MKMCError
-from ..utils.arguments import real_number
+from ..utils.arguments import checked, share
 from .scores import SCORES, check_pairs, mean_and_sd, n_objects, place, score_of
 
-#: The tests; the last that a table has is the one it adjusts.
+#: The tests of a table, the last of which it adjusts for their number.
 _P_VALUES = ("p_two_sample", "p_welch", "p_paired", "p_corrected")
 #: Why there is no test.
 TOO_FEW = "fewer than two repetitions have a score"
 EQUAL = "all differences are equal"
 
-_LONG_NAMES = {
-    "repetitions": "repetitions compared",
-    "mean": "mean over the repetitions",
-    "sd": "standard deviation over the repetitions",
-    "baseline_mean": "mean of the baseline",
-    "baseline_sd": "standard deviation of the baseline",
-    "difference": "mean of method - baseline",
-    "difference_sd": "standard deviation of method - baseline",
-    "difference_low": "lower end of its confidence interval, paired",
-    "difference_high": "upper end of its confidence interval, paired",
-    "t_two_sample": "t of the two-sample test, equal variances",
-    "p_two_sample": "p of the two-sample test, equal variances",
-    "p_welch": "p of the two-sample test, unequal variances",
-    "t_paired": "t of the paired test",
-    "p_paired": "p of the paired test",
-    "corrected_low": "lower end of the confidence interval, corrected for shared objects",
-    "corrected_high": "upper end of the confidence interval, corrected for shared objects",
-    "t_corrected": "t of the corrected resampled paired test",
-    "p_corrected": "p of the corrected resampled paired test",
-    "cohens_d": "difference / pooled standard deviation",
-    "cohens_dz": "difference / standard deviation of the differences",
-    "reason": "why a test is NaN",
-}
 
-
+@checked(confidence=share)
 def compare_methods(
     study: xr.Dataset, *, score: str = "roc", baseline: str = "mkmc", confidence: float = 0.95
 ) -> xr.Dataset:
-    """Compare each method of a study with one of them: tests, intervals and effect sizes.
+    """Compare each method of a study with a baseline: tests, intervals and effect sizes.
 
-    A difference is method minus baseline: of ROC scores a negative one says that the baseline is
-    better, of distances a positive one. All p-values are two-sided and none is adjusted for how
-    many there are (`comparison_table` does that for the rows of a table).
+    A difference is method minus baseline. The baseline is better if differences of ROC scores are
+    negative, or those of distances positive. All p-values are two-sided and not adjusted for
+    multiple comparisons (`comparison_table` adjusts those of its rows).
 
     Parameters
     ----------
@@ -62,9 +34,9 @@ def compare_methods(
         What `run_study` returns.
     score
         ``"roc"``; or ``"correlation_matrix_distance"`` or ``"relative_error"``, of which the mean
-        over the kernels that miss something is compared, as in the paper.
+        over the kernels with missing rows is compared, as in the paper.
     baseline
-        The method that the others are compared with.
+        The method with which the others are compared.
     confidence
         The level of the intervals.
 
@@ -74,48 +46,48 @@ def compare_methods(
         Over (ratio, completion, matrix, train_size) for ``"roc"``, over (ratio, completion) for a
         distance, ``completion`` being the others:
 
-        - ``repetitions``, how many have a score; ``mean``, ``sd``, ``baseline_mean``,
-          ``baseline_sd``, over them;
+        - ``repetitions``, the number of repetitions with a score; ``mean``, ``sd``,
+          ``baseline_mean``, ``baseline_sd``, over these;
         - ``difference``, ``difference_sd``, ``difference_low``, ``difference_high``: the mean and
-          the standard deviation of the differences within the repetitions, with a t interval;
+          the standard deviation of the differences within repetitions, with a t interval;
         - ``t_two_sample``, ``p_two_sample``: the paper's test (section 5), Student's for two
-          independent samples of equal variance; ``p_welch`` without equal variances (Welch's; its
-          t is the same, as both have as many repetitions);
-        - ``t_paired``, ``p_paired``: Student's for pairs. All methods see the same removals and
-          the same splits in a repetition, and what these do to all alike drops out;
+          independent samples of equal variance; ``p_welch``, Welch's for unequal variances (its t
+          is the same, because both samples have the same size);
+        - ``t_paired``, ``p_paired``: Student's for pairs. In a repetition all methods see the same
+          removals and splits, whose common effect cancels;
         - ``t_corrected``, ``p_corrected``, ``corrected_low``, ``corrected_high`` (``"roc"`` only):
           the corrected resampled t-test, see the notes;
         - ``cohens_d``, the difference over the pooled standard deviation, and ``cohens_dz``, over
           the standard deviation of the differences;
-        - ``reason``: empty, or why tests are NaN. Of fewer than two repetitions there is none. Of
-          differences that are all equal (at ratio 0 the methods complete nothing) there is no
-          paired test, interval or ``cohens_dz``, and without any spread in the scores no
-          two-sample test or ``cohens_d`` either.
+        - ``reason``: empty, or why tests are NaN. There are no tests of fewer than two repetitions.
+          If all differences are equal (at ratio 0 nothing is completed), there is no paired test,
+          interval or ``cohens_dz``; if the scores do not vary either, there is no two-sample test
+          or ``cohens_d``.
 
     Raises
     ------
     MKMCError
-        Where `study` is no study, or has no such score, fewer than two repetitions or only one
-        method; where a method has no score in a repetition in which another has one; where `score`
-        or `confidence` cannot be used; where ``n_objects`` is not in the study's attributes or a
-        training set leaves nothing to test (``"roc"``).
+        If `study` is not a study, or has no such score, fewer than two repetitions or only one
+        method; if a method has no score in a repetition in which another has one; if `score` or
+        `confidence` cannot be used; if ``n_objects`` is not an attribute of the study or a training
+        set leaves nothing to test (``"roc"``).
     LabelError
-        Where the study has no method `baseline`.
+        If the study has no method `baseline`.
 
     Notes
     -----
-    The repetitions of a study share their objects. The two-sample and the paired test take them as
-    independent: they say what to expect of further removals and splits of *these objects*, and with
-    enough repetitions any difference is significant. What the methods do on *other objects* from
-    the same source is less certain. Of R repetitions whose differences have the variance s^2,
-    Nadeau and Bengio (2003, Machine Learning 52, 239-281) take the variance of the mean as::
+    The repetitions of a study share their objects. The two-sample and the paired test treat them as
+    independent: they concern further removals and splits of *these objects*, and with enough
+    repetitions any difference is significant. The performance on *other objects* of the same
+    population is less certain. For R repetitions whose differences have the variance s^2, Nadeau
+    and Bengio (2003, Machine Learning 52, 239-281) estimate the variance of the mean by::
 
         (1/R + n_test/n_train) s^2
 
-    and t with R - 1 degrees of freedom. That is right where two repetitions correlate by the share
-    of objects that two test sets have in common. Training sets and removals that are drawn anew
-    make them correlate less, and then the test is too modest: with few training objects (200 of
-    2,318, say), where n_test/n_train is large, by much.
+    and use t with R - 1 degrees of freedom. This is correct if the correlation of two repetitions
+    is the share of objects that two test sets have in common. Training sets and removals are drawn
+    anew, which lowers the correlation, so the test is conservative; very much so with few training
+    objects (200 of 2,318, say), for which n_test/n_train is large.
 
     Examples
     --------
@@ -132,29 +104,21 @@ def compare_methods(
     >>> round(found["p_corrected"].item(), 4)
     0.1732
     """
-    level = real_number(confidence)
-    if level is None or not 0 < level < 1:
-        raise MKMCError(f"confidence: {confidence!r} found; a number between 0 and 1 is needed.")
     values = score_of(study, score)
     place(values, "completion", baseline, what="baseline")
     if values.sizes["repetition"] < 2:
-        raise MKMCError(
-            "study: it has one repetition, and nothing to tell chance by. Run it with more: "
-            "repetitions=10, say."
-        )
+        raise MKMCError("study: it has one repetition. Run it with more: repetitions=10, say.")
     if values.sizes["completion"] < 2:
-        raise MKMCError(
-            f"study: {baseline!r} is its only method. Run it with another to compare with."
-        )
+        raise MKMCError(f"study: {baseline!r} is its only method. Run it with another one.")
     check_pairs(values)
     if score != "roc":
         values = values.mean("kernel")
-    others = [name for name in values["completion"].values.tolist() if name != baseline]
-    own = values.sel({"completion": others})
-    own, reference = xr.broadcast(own, values.sel({"completion": baseline}, drop=True))
+    own, reference = xr.broadcast(
+        values.drop_sel(completion=baseline), values.sel(completion=baseline, drop=True)
+    )
     count = own.count("repetition")
     n = count.where(count > 1)
-    # What is smaller than the rounding of the scores is no spread: an sd of exactly 0.
+    # A spread below the rounding of the scores is an sd of exactly 0.
     size = abs(values).max(["repetition", "completion"])
     mean, sd = mean_and_sd(own, size)
     reference_mean, reference_sd = mean_and_sd(reference, size)
@@ -162,44 +126,54 @@ def compare_methods(
     spread = difference_sd.where(difference_sd > 0)
     pooled = ((sd**2 + reference_sd**2) / 2) ** 0.5
     pooled = pooled.where(pooled > 0)
-    low, high, t_paired, p_paired = _t_test(difference, spread, 1 / n, n, level)
-    moments = [mean, sd.where(pooled > 0), n, reference_mean, reference_sd, n]
-    t_two_sample, p_two_sample = _two_sample(*moments, equal_var=True)
-    _, p_welch = _two_sample(*moments, equal_var=False)
+    student, welch = (
+        xr.apply_ufunc(
+            stats.ttest_ind_from_stats,
+            *(mean, sd.where(pooled > 0), n, reference_mean, reference_sd, n),
+            kwargs={"equal_var": equal},
+            output_core_dims=[[], []],
+        )
+        for equal in (True, False)
+    )
+    low, high, t_paired, p_paired = _t_test(difference, spread, 1 / n, n, confidence)
+    reasons = np.where(count < 2, TOO_FEW, np.where(difference_sd > 0, "", EQUAL))
     found = {
-        "repetitions": count,
-        "mean": mean,
-        "sd": sd,
-        "baseline_mean": reference_mean,
-        "baseline_sd": reference_sd,
-        "difference": difference,
-        "difference_sd": difference_sd,
-        "difference_low": low,
-        "difference_high": high,
-        "t_two_sample": t_two_sample,
-        "p_two_sample": p_two_sample,
-        "p_welch": p_welch,
-        "t_paired": t_paired,
-        "p_paired": p_paired,
-        "cohens_d": difference / pooled,
-        "cohens_dz": difference / spread,
+        "repetitions": (count, "repetitions compared"),
+        "mean": (mean, "mean over the repetitions"),
+        "sd": (sd, "standard deviation over the repetitions"),
+        "baseline_mean": (reference_mean, "mean of the baseline"),
+        "baseline_sd": (reference_sd, "standard deviation of the baseline"),
+        "difference": (difference, "mean of method - baseline"),
+        "difference_sd": (difference_sd, "standard deviation of method - baseline"),
+        "difference_low": (low, "lower end of its confidence interval, paired"),
+        "difference_high": (high, "upper end of its confidence interval, paired"),
+        "t_two_sample": (student[0], "t of the two-sample test, equal variances"),
+        "p_two_sample": (student[1], "p of the two-sample test, equal variances"),
+        "p_welch": (welch[1], "p of the two-sample test, unequal variances"),
+        "t_paired": (t_paired, "t of the paired test"),
+        "p_paired": (p_paired, "p of the paired test"),
+        "cohens_d": (difference / pooled, "difference / pooled standard deviation"),
+        "cohens_dz": (difference / spread, "difference / standard deviation of the differences"),
+        "reason": (count.copy(data=reasons), "why a test is NaN"),
     }
     if score == "roc":
         train = values["train_size"]
         factor = 1 / n + (n_objects(study, train.values) - train) / train
-        corrected = _t_test(difference, spread, factor, n, level)
-        names = ("corrected_low", "corrected_high", "t_corrected", "p_corrected")
-        found |= dict(zip(names, corrected, strict=True))
-    reasons = np.where(count < 2, TOO_FEW, np.where(difference_sd > 0, "", EQUAL))
-    found["reason"] = count.copy(data=reasons)
+        low, high, t, p = _t_test(difference, spread, factor, n, confidence)
+        of = "corrected for shared objects"
+        found |= {
+            "corrected_low": (low, f"lower end of the confidence interval, {of}"),
+            "corrected_high": (high, f"upper end of the confidence interval, {of}"),
+            "t_corrected": (t, "t of the corrected resampled paired test"),
+            "p_corrected": (p, "p of the corrected resampled paired test"),
+        }
     dims = [dim for dim in values.dims if dim in count.dims]
     return xr.Dataset(
         {
-            name: found[name].transpose(*dims).assign_attrs(long_name=text)
-            for name, text in _LONG_NAMES.items()
-            if name in found
+            name: variable.transpose(*dims).assign_attrs(long_name=text)
+            for name, (variable, text) in found.items()
         },
-        attrs={"score": score, "baseline": baseline, "confidence": level},
+        attrs={"score": score, "baseline": baseline, "confidence": confidence},
     )
 
 
@@ -221,9 +195,9 @@ def comparison_table(
     ratio
         The ratio of missing rows, one of the study's.
     score, baseline, confidence
-        As for `compare_methods`, which says what the tests mean.
+        As for `compare_methods`, which explains the tests.
     matrix
-        Whose ROC scores: ``"model"`` or a kernel's name. A distance is of all kernels.
+        The matrix of the ROC scores: ``"model"`` or a kernel's name. Distances are of all kernels.
 
     Returns
     -------
@@ -232,13 +206,13 @@ def comparison_table(
         ``mean`` and ``sd`` of the score; ``difference``, method minus baseline, and its confidence
         interval, paired; the p-values ``p_two_sample`` (the paper's), ``p_welch``, ``p_paired``
         and, for ROC scores, ``p_corrected``; ``p_adjusted``, the last of these adjusted by Holm's
-        method, the family being the rows of this table; the effect sizes ``cohens_d`` and
-        ``cohens_dz``; ``reason``, why some are NaN. The baseline's own row has none of them.
+        method for the rows of this table; the effect sizes ``cohens_d`` and ``cohens_dz``;
+        ``reason``, why some are NaN. The row of the baseline has only ``mean`` and ``sd``.
 
     Raises
     ------
     MKMCError, LabelError
-        As `compare_methods` does; where the study has no such ratio or matrix.
+        As raised by `compare_methods`; if the study has no such ratio or matrix.
 
     Examples
     --------
@@ -258,23 +232,21 @@ def comparison_table(
     """
     values = score_of(study, score)
     study = study.isel(ratio=[place(values, "ratio", ratio)])
+    rows, chosen = ["completion"], {"ratio": 0}
     if score == "roc":
         study = study.isel(matrix=[place(values, "matrix", matrix)])
+        rows, chosen = ["train_size", "completion"], {"ratio": 0, "matrix": 0}
     compared = compare_methods(study, score=score, baseline=baseline, confidence=confidence)
-    rows = ["train_size", "completion"] if score == "roc" else ["completion"]
-    compared = compared.isel(ratio=0, drop=True)
-    if score == "roc":
-        compared = compared.isel(matrix=0, drop=True)
+    compared = compared.isel(chosen, drop=True)
     tests = [name for name in _P_VALUES if name in compared]
-    compared["p_adjusted"] = compared[tests[-1]].copy(data=_holm(compared[tests[-1]].values))
+    own = compared.isel(completion=[0]).assign_coords(completion=[baseline])
+    own = own[["baseline_mean", "baseline_sd"]].rename(baseline_mean="mean", baseline_sd="sd")
+    both = xr.concat([own, compared], "completion", join="outer", data_vars="all")
+    table = both.to_dataframe(dim_order=rows).fillna({"reason": ""})
+    p = table[tests[-1]].dropna().sort_values()
+    holm = (p * np.arange(len(p), 0, -1)).cummax().clip(upper=1.0)
     wanted = ["mean", "sd", "difference", "difference_low", "difference_high", *tests]
-    wanted += ["p_adjusted", "cohens_d", "cohens_dz", "reason"]
-    own = compared["baseline_mean"].isel(completion=[0]).assign_coords(completion=[baseline])
-    first = xr.Dataset(
-        {"mean": own, "sd": own.copy(data=compared["baseline_sd"][{"completion": [0]}])}
-    )
-    both = xr.concat([first, compared[wanted]], "completion", join="outer", data_vars="all")
-    return both.to_dataframe(dim_order=rows)[wanted].fillna({"reason": ""})
+    return table.assign(p_adjusted=holm)[[*wanted, "p_adjusted", "cohens_d", "cohens_dz", "reason"]]
 
 
 def study_summary(study: xr.Dataset, *, matrix: str = "model") -> pd.DataFrame:
@@ -285,22 +257,22 @@ def study_summary(study: xr.Dataset, *, matrix: str = "model") -> pd.DataFrame:
     study
         What `run_study` returns.
     matrix
-        Whose ROC scores: ``"model"`` or a kernel's name.
+        The matrix of the ROC scores: ``"model"`` or a kernel's name.
 
     Returns
     -------
     pandas.DataFrame
         A row per ratio and method. Columns in two levels: ``roc_200`` (with the training size),
         ``correlation_matrix_distance``, ``relative_error``, each with ``mean`` and
-        ``standard_error``. The distances are means over the kernels that miss something, NaN where
-        none does; a standard error is NaN where fewer than two repetitions have a score.
+        ``standard_error``. The distances are means over the kernels with missing rows, NaN if there
+        are none; a standard error is NaN if fewer than two repetitions have a score.
 
     Raises
     ------
     MKMCError
-        Where `study` is no study.
+        If `study` is not a study.
     LabelError
-        Where it has no such matrix.
+        If it has no such matrix.
 
     Examples
     --------
@@ -318,21 +290,20 @@ def study_summary(study: xr.Dataset, *, matrix: str = "model") -> pd.DataFrame:
     ratio completion
     0.5   mkmc        0.85            0.05
     """
-    columns = {}
+    parts = {}
     for score in SCORES:
         values = score_of(study, score)
         if score == "roc":
             values = values.isel(matrix=place(values, "matrix", matrix), drop=True)
-            parts = {
-                f"roc_{size.item()}": values.sel(train_size=size) for size in values["train_size"]
-            }
+            for size in values["train_size"].values.tolist():
+                parts[f"roc_{size}"] = values.sel(train_size=size)
         else:
-            parts = {score: values.mean("kernel")}
-        for name, part in parts.items():
-            mean, sd = mean_and_sd(part)
-            error = sd / np.sqrt(part.count("repetition"))
-            columns[name, "mean"] = mean.to_series()
-            columns[name, "standard_error"] = error.to_series()
+            parts[score] = values.mean("kernel")
+    columns = {}
+    for name, part in parts.items():
+        mean, sd = mean_and_sd(part)
+        columns[name, "mean"] = mean.to_series()
+        columns[name, "standard_error"] = (sd / np.sqrt(part.count("repetition"))).to_series()
     return pd.DataFrame(columns).rename_axis(columns=["score", "statistic"])
 
 
@@ -345,25 +316,3 @@ def _t_test(
     width = xr.apply_ufunc(stats.t.ppf, (1 + level) / 2, n - 1) * error
     p = 2 * xr.apply_ufunc(stats.t.sf, np.abs(t), n - 1)
     return difference - width, difference + width, t, p
-
-
-def _two_sample(*moments: xr.DataArray, equal_var: bool) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return t and p of the two-sample test from mean, sd and count of both; NaN where one is."""
-    t, p = xr.apply_ufunc(
-        stats.ttest_ind_from_stats,
-        *moments,
-        kwargs={"equal_var": equal_var},
-        output_core_dims=[[], []],
-    )
-    return t, p
-
-
-def _holm(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return p-values adjusted by Holm's method for how many tests there are; NaN is none."""
-    adjusted = np.full(p.shape, np.nan)
-    known = p[np.isfinite(p)]
-    order = np.argsort(known)
-    steps = np.arange(len(known), 0, -1) * known[order]
-    known[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    adjusted[np.isfinite(p)] = known
-    return adjusted

@@ -1,13 +1,10 @@
-"""The paper's three figures: ROC scores by matrix and by ratio, distances by ratio.
+"""The paper's three figures: ROC scores by matrix and by ratio, distances by ratio."""
 
-Enters: the Dataset of a study. Leaves: the Matplotlib axes drawn on, or files. What is better, and
-how surely, is `comparisons`' business: error bars tell how far a mean is known, not that.
-"""
-
+import itertools
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -16,23 +13,16 @@ from numpy.typing import NDArray
 from ..errors import LabelError, MKMCError
 from ..plots.axes import axes_or_new, check_axes
 from ..stacks.labels import name_some
-from .folder import folder_path, make_folder
-from .looks import (
-    check_bars,
-    explain,
-    looks_of,
-    matrix_ticks,
-    mean_and_width,
-    method_name,
-    with_bars,
-)
+from ..utils.arguments import checked, choice
+from .arguments import MODEL, folder_path
+from .looks import BARS, draw_methods, explain, matrix_ticks, mean_and_width, with_bars
 from .scores import place, score_of
 
-if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
+if TYPE_CHECKING:  # Matplotlib is slow to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Sizes for print: a page's width in inches for two panels, a column's for one; 8 points.
+#: For print, in inches: two panels are as wide as a page, other figures as a column.
 PANEL, HEIGHT, COLUMN = 3.5, 2.9, (3.4, 2.8)
 PRINT: Any = {
     "font.size": 8,
@@ -40,18 +30,19 @@ PRINT: Any = {
     "lines.markersize": 4.5,
     "lines.linewidth": 1.2,
     "errorbar.capsize": 2,
-    "pdf.fonttype": 42,  # letters as letters: a journal's check refuses Type 3
+    "pdf.fonttype": 42,  # journals refuse Type 3
     "savefig.dpi": 300,
 }
 
 
+@checked(bars=choice(*BARS))
 def plot_roc_by_matrix(
     study: xr.Dataset, *, ratio: float = 0.5, bars: str = "se", axes: Any = None
 ) -> NDArray[Any]:
     """Draw the ROC score of every kernel and of the model at one ratio, by method.
 
-    The paper's first figure: a panel per training size. Points, not bars, because ROC scores do
-    not start at 0; those of one matrix stand side by side.
+    The paper's first figure, one panel per training size. The scores are points rather than bars,
+    because ROC scores do not start at 0.
 
     Parameters
     ----------
@@ -60,12 +51,11 @@ def plot_roc_by_matrix(
     ratio
         The ratio of missing rows, one of the study's.
     bars
-        What the error bars are, over the repetitions: ``"se"``, the standard error of the mean,
-        ``"ci"``, its 95% t interval, or ``"sd"``, the standard deviation. The axis says
-        which. All methods see the same removals and splits: differences are better known than
-        bars of two means tell (`compare_methods`).
+        The error bars, over the repetitions: ``"se"``, the standard error of the mean, ``"ci"``,
+        its 95% t interval, or ``"sd"``, the standard deviation. All methods see the same removals
+        and splits, so differences are known better than the bars suggest (`compare_methods`).
     axes
-        Axes to draw on, one per training size; new ones if left out.
+        Axes to draw on, one per training size; by default those of a new figure.
 
     Returns
     -------
@@ -74,9 +64,9 @@ def plot_roc_by_matrix(
     Raises
     ------
     MKMCError
-        Where `study` is no study; where `bars` or `axes` cannot be used.
+        If `study` is not a study, or `bars` or `axes` cannot be used.
     LabelError
-        Where the study has no such ratio.
+        If the study does not have the ratio.
 
     Examples
     --------
@@ -98,34 +88,24 @@ def plot_roc_by_matrix(
     mean, width = mean_and_width(values, bars)
     sizes = values["train_size"].values.tolist()
     if axes is None:
-        inches = (PANEL * len(sizes), HEIGHT)
-        _, axes = plt.subplots(
-            1, len(sizes), figsize=inches, sharey=True, layout="constrained", squeeze=False
-        )
-        axes = axes[0]
+        options: dict[str, Any] = {"sharey": True, "layout": "constrained", "squeeze": False}
+        options["figsize"] = (PANEL * len(sizes), HEIGHT)
+        axes = plt.subplots(1, len(sizes), **options)[1][0]
     axes = np.atleast_1d(np.asarray(axes, dtype=object))
     if axes.shape != (len(sizes),):
         raise LabelError(
-            f"axes: shape {axes.shape} found, ({len(sizes)},) expected: one for each training size "
-            f"({name_some(sizes)})."
+            f"axes: shape {axes.shape} found, ({len(sizes)},) expected: one for each of {sizes}."
         )
     for ax in axes:
         check_axes(ax, "axes")
     names = values["matrix"].values.tolist()
-    methods = values["completion"].values.tolist()
-    step = min(0.2, 0.8 / len(methods))
+    step = min(0.2, 0.8 / values.sizes["completion"])
     at = np.arange(len(names))
     for ax, size in zip(axes, sizes, strict=True):
-        entries = []
-        for i, (method, look) in enumerate(looks_of(methods).items()):
-            shift = step * (i - (len(methods) - 1) / 2)
-            here = {"completion": method, "train_size": size}
-            y, error = mean.sel(here).values, width.sel(here).values
-            points = ax.errorbar(at + shift, y, yerr=error, **look | {"linestyle": "none"})
-            entries.append((method_name(study, method), points))
+        parts = [part.sel(train_size=size) for part in (mean, width)]
+        entries = draw_methods(ax, study, at, step, *parts, linestyle="none")
         for edge in at[1:] - 0.5:
-            # The model is of all kernels and stands apart from them.
-            apart = names[int(edge + 0.5)] == "model"
+            apart = names[int(edge + 0.5)] == MODEL  # the model combines the kernels
             ax.axvline(edge, color="0.4" if apart else "0.9", linewidth=0.8, zorder=0)
         ax.set_xlim(-0.5, len(names) - 0.5)
         matrix_ticks(ax, names)
@@ -137,6 +117,7 @@ def plot_roc_by_matrix(
     return np.asarray(axes)
 
 
+@checked(bars=choice(*BARS))
 def plot_roc_by_ratio(
     study: xr.Dataset,
     *,
@@ -147,8 +128,8 @@ def plot_roc_by_ratio(
 ) -> "Axes":
     """Draw the ROC score against the ratio of missing rows, by method.
 
-    The paper's second figure. The methods' points at a ratio stand a little beside each other, so
-    that their error bars can be told apart.
+    The paper's second figure. At each ratio the methods are shifted slightly, so that their error
+    bars do not overlap.
 
     Parameters
     ----------
@@ -157,11 +138,11 @@ def plot_roc_by_ratio(
     matrix
         ``"model"`` or a kernel's name.
     train_size
-        One of the study's; the smallest if left out.
+        One of the study's; by default the smallest.
     bars
         As for `plot_roc_by_matrix`.
     ax
-        Where to draw; new axes if left out.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -170,9 +151,9 @@ def plot_roc_by_ratio(
     Raises
     ------
     MKMCError
-        Where `study` is no study; where `bars` or `ax` cannot be used.
+        If `study` is not a study, or `bars` or `ax` cannot be used.
     LabelError
-        Where the study has no such matrix or training size.
+        If the study does not have the matrix or the training size.
 
     Examples
     --------
@@ -192,14 +173,13 @@ def plot_roc_by_ratio(
     sizes = values["train_size"].values
     size = sizes.min() if train_size is None else train_size
     values = values.isel(train_size=place(values, "train_size", size))
-    check_bars(bars)
-    ax = axes_or_new(ax)
-    _draw_by_ratio(study, values, "ROC score", bars=bars, ax=ax)
+    ax = _draw_by_ratio(study, values, "ROC score", bars, axes_or_new(ax))
     title = f"{values['matrix'].item()}, {values['train_size'].item()} training objects"
     ax.set_title(title, parse_math=False, fontsize="medium")
     return ax
 
 
+@checked(bars=choice(*BARS))
 def plot_distance_by_ratio(
     study: xr.Dataset,
     *,
@@ -207,10 +187,10 @@ def plot_distance_by_ratio(
     bars: str = "se",
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw how far the completed kernels are from the true ones, against the ratio, by method.
+    """Draw the distance of the completed kernels from the true ones against the ratio, by method.
 
-    The paper's third figure: the mean over the kernels that miss something. At ratio 0 none does,
-    and nothing is drawn there.
+    The paper's third figure: the mean over the kernels with missing rows. At ratio 0 there are
+    none, and nothing is drawn.
 
     Parameters
     ----------
@@ -221,7 +201,7 @@ def plot_distance_by_ratio(
     bars
         As for `plot_roc_by_matrix`.
     ax
-        Where to draw; new axes if left out.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -230,7 +210,7 @@ def plot_distance_by_ratio(
     Raises
     ------
     MKMCError
-        Where `study` is no study; where `score`, `bars` or `ax` cannot be used.
+        If `study` is not a study, or `score`, `bars` or `ax` cannot be used.
 
     Examples
     --------
@@ -248,13 +228,25 @@ def plot_distance_by_ratio(
     if score == "roc":
         raise MKMCError("score: 'roc' is no distance. Draw it with plot_roc_by_ratio.")
     values = score_of(study, score).mean("kernel")
-    check_bars(bars)
-    ax = axes_or_new(ax)
-    what = score.replace("_", " ")
-    _draw_by_ratio(study, values, what, bars=bars, ax=ax)
-    return ax
+    return _draw_by_ratio(study, values, score.replace("_", " "), bars, axes_or_new(ax))
 
 
+def file_formats(value: Any, what: str) -> list[str]:
+    """Check the names of formats in which Matplotlib writes figures."""
+    from matplotlib.figure import Figure
+
+    known = Figure().canvas.get_supported_filetypes()
+    given = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    for ending in given:
+        if not isinstance(ending, str) or ending not in known:
+            raise MKMCError(
+                f"{what}: Matplotlib does not write {ending!r}. Choose from "
+                f"{name_some(sorted(known), most=20)}."
+            )
+    return given
+
+
+@checked(folder=folder_path, formats=file_formats, bars=choice(*BARS))
 def save_figures(
     study: xr.Dataset,
     folder: str | os.PathLike[str],
@@ -263,36 +255,35 @@ def save_figures(
     ratio: float = 0.5,
     bars: str = "se",
 ) -> list[Path]:
-    """Write the paper's three figures, sized for print, and return where.
+    """Write the paper's three figures, sized for print, and return their paths.
 
-    ``roc_by_matrix`` is as wide as a page, ``roc_by_ratio`` (of the model, smallest training size)
-    and ``distance_by_ratio`` as a column.
+    ``roc_by_matrix`` is as wide as a page; ``roc_by_ratio`` (of the model, smallest training size)
+    and ``distance_by_ratio`` are as wide as a column.
 
     Parameters
     ----------
     study
         What `run_study` returns.
     folder
-        Where to write; made where there is none. Files of these names are replaced.
+        The folder to write to, made if it does not exist. Files of these names are replaced.
     formats
-        Names of formats, as file endings: ``"pdf"``, ``"svg"``, ``"png"`` (300 dots per inch), ...
+        File endings: ``"pdf"``, ``"svg"``, ``"png"`` (300 dots per inch), ...
     ratio
-        That of the first figure.
+        The ratio of the first figure.
     bars
         As for `plot_roc_by_matrix`.
 
     Returns
     -------
     list of Path
-        Three a format.
+        Three per format.
 
     Raises
     ------
     MKMCError
-        Where `study` is no study; where Matplotlib does not write a format; where `bars` cannot be
-        used.
+        If `study` is not a study, `bars` cannot be used, or Matplotlib does not write a format.
     LabelError
-        Where the study has no such ratio.
+        If the study does not have the ratio.
 
     Examples
     --------
@@ -313,57 +304,43 @@ def save_figures(
     ...     [path.name for path in save_figures(study, folder, formats=["png"])]
     ['roc_by_matrix.png', 'roc_by_ratio.png', 'distance_by_ratio.png']
     """
-    return save_some(list(FIGURES), study, folder, formats=formats, ratio=ratio, bars=bars)
+    return write_figures(FIGURES, study, Path(folder), formats=formats, ratio=ratio, bars=bars)
 
 
 #: The paper's figures by the names of their files.
-FIGURES: dict[str, Callable[..., "Axes"]] = {
-    "roc_by_matrix": lambda study, ratio, bars: plot_roc_by_matrix(
-        study, ratio=ratio, bars=bars
-    ).flat[0],
-    "roc_by_ratio": lambda study, ratio, bars: plot_roc_by_ratio(study, bars=bars),
-    "distance_by_ratio": lambda study, ratio, bars: plot_distance_by_ratio(study, bars=bars),
+FIGURES: dict[str, Callable[..., Any]] = {
+    "roc_by_matrix": lambda study, ratio, **bars: plot_roc_by_matrix(study, ratio=ratio, **bars)[0],
+    "roc_by_ratio": lambda study, ratio, **bars: plot_roc_by_ratio(study, **bars),
+    "distance_by_ratio": lambda study, ratio, **bars: plot_distance_by_ratio(study, **bars),
 }
 
 
-def save_some(
-    names: Iterable[str], study: xr.Dataset, folder: Any, *, formats: Any, ratio: Any, bars: Any
+def write_figures(
+    names: Iterable[str], study: xr.Dataset, folder: Path, *, formats: Iterable[str], **options: Any
 ) -> list[Path]:
     """Write some of `FIGURES`; see `save_figures`."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
-    from matplotlib.figure import Figure
 
-    where = folder_path(folder)
-    known = Figure().canvas.get_supported_filetypes()
-    given = [formats] if isinstance(formats, str) else formats
-    endings = list(given) if isinstance(given, Iterable) else [given]
-    for ending in endings:
-        if not isinstance(ending, str) or ending not in known:
-            raise MKMCError(
-                f"formats: Matplotlib does not write {ending!r}. Choose from "
-                f"{name_some(sorted(known), most=20)}."
-            )
-    written: list[Path] = []
     drawn: dict[str, Figure] = {}
+    written: list[Path] = []
     with mpl.rc_context(PRINT | {"figure.figsize": COLUMN}):
         try:
             for name in names:
-                drawn[name] = cast("Figure", FIGURES[name](study, ratio, bars).figure)
-            make_folder(where)
-            for name, figure in drawn.items():
-                for ending in endings:
-                    path = where / f"{name}.{ending}"
-                    # No date: the same study writes the same file.
-                    metadata = {"CreationDate": None} if ending == "pdf" else None
-                    try:
-                        figure.savefig(path, metadata=metadata)
-                    except Exception as error:  # some formats need other programs
-                        raise MKMCError(
-                            f"formats: {path} could not be written ({type(error).__name__}: "
-                            f"{error}). Choose another format or folder."
-                        ) from error
-                    written.append(path)
+                drawn[name] = FIGURES[name](study, **options).figure
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, ending in itertools.product(drawn, formats):
+                path = folder / f"{name}.{ending}"
+                # Without a date the same study writes the same file.
+                metadata = {"CreationDate": None} if ending == "pdf" else None
+                try:
+                    drawn[name].savefig(path, metadata=metadata)
+                except Exception as error:  # some formats need other programs
+                    raise MKMCError(
+                        f"formats: {path} could not be written ({type(error).__name__}: {error}). "
+                        "Choose another format or folder."
+                    ) from error
+                written.append(path)
         finally:
             for figure in drawn.values():
                 plt.close(figure)
@@ -371,22 +348,18 @@ def save_some(
 
 
 def _draw_by_ratio(
-    study: xr.Dataset, values: xr.DataArray, what: str, *, bars: str, ax: "Axes"
-) -> None:
+    study: xr.Dataset, values: xr.DataArray, what: str, bars: str, ax: "Axes"
+) -> "Axes":
     """Draw a line with error bars per method over the ratios."""
     mean, width = mean_and_width(values, bars)
-    methods = values["completion"].values.tolist()
     ratios = values["ratio"].values.astype(float)
     gap = float(np.diff(np.sort(ratios)).min(initial=1.0)) if len(ratios) > 1 else 0.1
-    step = min(0.1, 0.5 / len(methods)) * gap
-    entries = []
-    for i, (method, look) in enumerate(looks_of(methods).items()):
-        x = ratios + step * (i - (len(methods) - 1) / 2)
-        y, error = (part.sel({"completion": method}).values for part in (mean, width))
-        entries.append((method_name(study, method), ax.errorbar(x, y, yerr=error, **look)))
+    step = min(0.1, 0.5 / values.sizes["completion"]) * gap
+    entries = draw_methods(ax, study, ratios, step, mean, width)
     at = ratios[mean.notnull().any("completion").values]
     if len(at) <= 12:
         ax.set_xticks(at, [f"{ratio:g}" for ratio in at])
     ax.set_xlabel("ratio of missing rows")
     ax.set_ylabel(with_bars(what, bars, values))
     explain([ax], entries)
+    return ax

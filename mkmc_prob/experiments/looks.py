@@ -1,38 +1,28 @@
-"""How the methods of a study look in pictures: names, colours, error bars, legends, ticks.
+"""Names, colors, error bars, legends and ticks of a study's figures."""
 
-Enters: scores, names, axes with something drawn on them. Leaves: what to draw, and legends that
-cover nothing.
-"""
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..errors import MKMCError
 from ..plots.axes import COLORS, MARKERS, STYLES, legend, name_ticks
-from ..stacks.labels import name_some
 from ..utils.arguments import real_number
 from .scores import mean_and_sd
 
-if TYPE_CHECKING:  # Matplotlib is slow to import: only drawing does
-    from matplotlib.artist import Artist
+if TYPE_CHECKING:  # Matplotlib is slow to import
     from matplotlib.axes import Axes
-    from matplotlib.container import ErrorbarContainer
-    from matplotlib.figure import Figure
-    from matplotlib.legend import Legend
-    from matplotlib.transforms import BboxBase
 
-#: What the error bars are, as it is written beside them.
+#: The error bars of methods, by the names of the methods.
+Entries = list[tuple[str, Any]]
+#: The error bars, as the axis describes them.
 BARS = {
     "se": "mean ± standard error",
     "ci": "mean and 95% t interval",
     "sd": "mean ± standard deviation",
 }
-#: What the study's own methods are called, in the order of their colours.
+#: The built-in methods as figures and reports name them, in the order of their colors.
 METHOD_NAMES = {
     "mkmc": "MKMC",
     "mkmc_chosen": "MKMC, chosen strength",
@@ -42,23 +32,21 @@ METHOD_NAMES = {
 
 
 def method_name(study: xr.Dataset, method: str) -> str:
-    """Return what a method is called in a legend; MKMC's strength is that of its fits.
+    """Return a method's name in a legend; of MKMC with the strength of its fits, if it is one.
 
-    Where the study does not say it, its attribute does.
+    A study without the strengths of its fits has it as an attribute.
     """
-    name = METHOD_NAMES.get(method, method)
     if method != "mkmc":
-        return name
-    strength = real_number(study.attrs.get("strength"))
+        return METHOD_NAMES.get(method, method)
+    strengths = [study.attrs.get("strength")]
     if "strength" in study and "completion" in study["strength"].dims:
-        found = np.unique(study["strength"].sel({"completion": method}).values)
-        found = found[~np.isnan(found)]
-        strength = real_number(found[0]) if len(found) == 1 else None
-    return f"{name}, strength {strength:g}" if strength else name
+        strengths = np.unique(study["strength"].sel(completion=method)).tolist()
+    strength = real_number(strengths[0]) if len(strengths) == 1 else None
+    return METHOD_NAMES[method] + (f", strength {strength:g}" if strength else "")
 
 
 def looks_of(methods: list[str]) -> dict[str, dict[str, Any]]:
-    """Return colour, marker and line of each method: the study's own have the same in any study."""
+    """Return color, marker and line of each method; of built-in ones they never change."""
     from matplotlib import rcParams
 
     order = [*METHOD_NAMES, *(name for name in methods if name not in METHOD_NAMES)]
@@ -66,22 +54,15 @@ def looks_of(methods: list[str]) -> dict[str, dict[str, Any]]:
         name: {
             "color": COLORS[order.index(name) % len(COLORS)],
             "marker": MARKERS[order.index(name) % len(MARKERS)],
-            "markersize": 0.75 * rcParams["lines.markersize"],  # bars are to be seen beside them
+            "markersize": 0.75 * rcParams["lines.markersize"],
             "linestyle": STYLES[order.index(name) % len(STYLES)],
         }
         for name in methods
     }
 
 
-def check_bars(bars: Any) -> None:
-    """Raise where `bars` is none that can be drawn."""
-    if not isinstance(bars, str) or bars not in BARS:
-        raise MKMCError(f"bars: {bars!r} found. Choose one of {name_some(list(BARS))}.")
-
-
-def mean_and_width(values: xr.DataArray, bars: Any) -> tuple[xr.DataArray, xr.DataArray]:
+def mean_and_width(values: xr.DataArray, bars: str) -> tuple[xr.DataArray, xr.DataArray]:
     """Return the mean over the repetitions and half the length of its error bars."""
-    check_bars(bars)
     mean, sd = mean_and_sd(values)
     if bars == "sd":
         return mean, sd
@@ -91,59 +72,48 @@ def mean_and_width(values: xr.DataArray, bars: Any) -> tuple[xr.DataArray, xr.Da
 
 
 def with_bars(what: str, bars: str, values: xr.DataArray) -> str:
-    """Return an axis' label that says what the error bars are, where there are some."""
+    """Return the label of an axis with what its error bars are, if there are any."""
     return f"{what}\n({BARS[bars]})" if values.sizes["repetition"] > 1 else what
 
 
-def explain(axes: "Sequence[Axes]", entries: "list[tuple[str, ErrorbarContainer]]") -> None:
-    """Draw the legend: above `axes` that are a figure by themselves, else in the first of them.
+def draw_methods(
+    ax: "Axes", study: xr.Dataset, at: NDArray[Any], step: float, *parts: xr.DataArray, **style: Any
+) -> Entries:
+    """Draw means and error bars, the `parts`, around the places `at`, the methods `step` apart."""
+    methods, entries = parts[0]["completion"].values.tolist(), []
+    for i, (method, look) in enumerate(looks_of(methods).items()):
+        x = at + step * (i - (len(methods) - 1) / 2)
+        y, error = (part.sel(completion=method).values for part in parts)
+        entries.append((method_name(study, method), ax.errorbar(x, y, yerr=error, **look | style)))
+    return entries
 
-    Above needs Matplotlib's constrained layout, which new figures have. In axes Matplotlib looks
-    for the best place; where that has something in it, room is made at the top.
+
+def explain(axes: "list[Axes]", entries: Entries) -> None:
+    """Draw the legend above `axes` that are a whole figure, else at the top of the first of them.
+
+    Above the axes it needs Matplotlib's constrained layout, which new figures have. In axes, the
+    y-axis is extended to make room.
     """
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     ax = axes[0]
-    figure = cast("Figure", ax.get_figure(root=True))
-    artists = cast("list[tuple[str, Artist]]", entries)  # a legend draws containers, too
+    figure: Any = ax.get_figure(root=True)
     constrained = isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine)
     if constrained and set(figure.axes) == set(axes):
         columns = _columns(entries, 72.0 * figure.get_figwidth())
-        on = cast("Axes", figure)  # figures have the same method `legend`
-        legend(on, artists, loc="outside upper center", ncols=columns, frameon=False)
+        legend(figure, entries, loc="outside upper center", ncols=columns, frameon=False)
         return
-    legend(ax, artists, loc="best")
-    box = _legend_box(ax, figure)
-    # A constrained layout may still shrink the axes when others are drawn on: a little apart.
-    wide = box.expanded(1.1, 1.1)
-    if any(wide.count_contains(ax.transData.transform(_along(drawn))) for _, drawn in entries):
-        columns = _columns(entries, 72.0 * ax.bbox.width / figure.dpi)
-        legend(ax, artists, loc="upper center", ncols=columns, fontsize="small")
-        share = min(1.15 * _legend_box(ax, figure).height / ax.bbox.height + 0.02, 0.8)
-        low, high = ax.get_ylim()
-        ax.set_ylim(low, low + (high - low) / (1.0 - share))
+    columns = _columns(entries, 72.0 * ax.bbox.width / figure.dpi)
+    legend(ax, entries, loc="upper center", ncols=columns, fontsize="small")
+    figure.draw_without_rendering()  # only now the size of the legend is known
+    box: Any = ax.get_legend()
+    share = min(1.15 * box.get_window_extent().height / ax.bbox.height + 0.02, 0.8)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, low + (high - low) / (1.0 - share))
 
 
-def _legend_box(ax: "Axes", figure: "Figure") -> "BboxBase":
-    """Return where the legend of `ax` is; only after drawing is it known how large all is."""
-    figure.draw_without_rendering()
-    return cast("Legend", ax.get_legend()).get_window_extent()
-
-
-def _along(drawn: "ErrorbarContainer") -> NDArray[np.float64]:
-    """Return points on what was drawn of a method, close to each other: its line and its bars."""
-    line, _, bars = drawn.lines
-    points = np.asarray(line.get_xydata())
-    ends = [np.asarray(path.vertices) for bar in bars for path in bar.get_paths()]
-    if line.get_linestyle() != "None":
-        ends.append(points)
-    between = np.linspace(0.0, 1.0, 20)[:, None, None]
-    pieces = [(end[:-1] + between * np.diff(end, axis=0)).reshape(-1, 2) for end in ends]
-    return np.concatenate([points, *pieces])
-
-
-def _columns(entries: "list[tuple[str, ErrorbarContainer]]", points: float) -> int:
-    """Return how many columns of a legend of `entries` fit side by side in so many points."""
+def _columns(entries: Entries, points: float) -> int:
+    """Return how many columns of a legend of `entries` fit into a width in points."""
     from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties
 
@@ -158,9 +128,9 @@ def _columns(entries: "list[tuple[str, ErrorbarContainer]]", points: float) -> i
 
 
 def matrix_ticks(ax: "Axes", names: list[str]) -> None:
-    """Write the matrices' names below their places, aslant where they do not fit side by side."""
+    """Label the matrices, at an angle if the names do not fit side by side."""
     name_ticks(ax, names, axis="x")
-    figure = cast("Figure", ax.get_figure(root=True))
+    figure: Any = ax.get_figure(root=True)
     slot = 72.0 * ax.bbox.width / figure.dpi / len(names)
     for text in ax.get_xticklabels():
         if max(map(len, names)) * 0.6 * float(text.get_fontsize()) > slot:

@@ -1,10 +1,7 @@
-"""What a study compares: methods that make a complete stack of an incomplete one.
-
-Enters: names, or functions that a person wrote. Leaves: functions by name, and what such a function
-returned, checked. Nothing here knows of cells or classes.
-"""
+"""The methods that a study compares: built-in ones, and functions of the user."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -13,19 +10,19 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..errors import KernelError, LabelError, MKMCError
+from ..errors import LabelError, MKMCError
 from ..evaluation.baselines import mean_impute, zero_impute
+from ..evaluation.missingness import remove_objects
 from ..fitting.fit import fit
 from ..fitting.result import MKMCResult
 from ..fitting.selection import STRENGTHS, select_strength
 from ..linalg.symmetric import Matrix
-from ..stacks.labels import as_labels, name_some, positions
-from ..stacks.stack import check_stack, visible_objects
-from .definitions import definition
+from ..stacks.labels import as_labels, name_some
+from ..stacks.stack import check_complete
 
-#: lambda in the paper's study.
+#: lambda of the paper's study.
 PAPER_STRENGTH = 0.001
-#: What a study compares where nothing else is said.
+#: The built-in methods.
 METHODS = ("mkmc", "mkmc_chosen", "zero", "mean")
 
 Method: TypeAlias = Callable[[xr.DataArray], xr.DataArray | MKMCResult]
@@ -39,7 +36,7 @@ def mkmc(
     tol: float = 1e-3,
     max_iter: int = 10_000,
 ) -> MKMCResult:
-    """Complete `stack` by `fit` at one strength, the paper's if left out.
+    """Complete `stack` by `fit` at one strength, by default the paper's.
 
     Parameters
     ----------
@@ -55,9 +52,9 @@ def mkmc(
     Raises
     ------
     KeyboardInterrupt
-        At Ctrl-C, which `fit` answers with what there is: half a fit is nothing to compare.
+        On Ctrl-C; `fit` itself returns the model it has reached, which would be a false comparison.
     KernelError, LabelError, IndefiniteKernelError, MonotonicityError
-        As `fit` does.
+        As raised by `fit`.
 
     Examples
     --------
@@ -65,7 +62,7 @@ def mkmc(
     >>> from mkmc_prob import datasets, remove_objects
     >>> from mkmc_prob.experiments import mkmc
     >>> kernels, _ = datasets.make_fusion_problem(20, 2)
-    >>> stronger = partial(mkmc, strength=1.0)  # a method of one's own for a study
+    >>> stronger = partial(mkmc, strength=1.0)  # a method for a study
     >>> stronger(remove_objects(kernels, 0.3, seed=0)).converged
     True
     """
@@ -88,8 +85,8 @@ def mkmc_chosen(
 ) -> MKMCResult:
     """Complete `stack` by `fit` at the strength that `select_strength` finds best for it.
 
-    The incomplete stack alone decides, by the likelihood of visible objects that are held out:
-    neither classes nor missing entries are looked at.
+    The choice depends on the incomplete stack alone, by the likelihood of visible objects that are
+    held out. It uses neither the classes nor the missing entries.
 
     Parameters
     ----------
@@ -105,14 +102,14 @@ def mkmc_chosen(
     Returns
     -------
     MKMCResult
-        The fit at the strength that was chosen; ``result.prior.strength`` says which.
+        The fit at the chosen strength, ``result.prior.strength``.
 
     Raises
     ------
     KeyboardInterrupt
-        At Ctrl-C.
+        On Ctrl-C.
     KernelError, LabelError, IndefiniteKernelError, MonotonicityError
-        As `select_strength` and `fit` do.
+        As raised by `select_strength` and `fit`.
 
     Examples
     --------
@@ -123,74 +120,96 @@ def mkmc_chosen(
     >>> mkmc_chosen(incomplete, strengths=[0.1, 1.0, 10.0], folds=2).prior.strength
     1.0
     """
-    chosen = select_strength(
-        stack,
-        strengths=strengths,
-        folds=folds,
-        seed=seed,
-        method=method,
-        tol=selection_tol,
-        max_iter=max_iter,
-    )
-    return mkmc(stack, strength=chosen.best, method=method, tol=tol, max_iter=max_iter)
+    options: dict[str, Any] = {"method": method, "max_iter": max_iter}
+    choosing: dict[str, Any] = {"strengths": strengths, "folds": folds, "seed": seed}
+    best = select_strength(stack, tol=selection_tol, **choosing, **options).best
+    return mkmc(stack, strength=best, tol=tol, **options)
 
 
 class NamedMethod(NamedTuple):
-    """A method as a study calls it; `built_in` is the name of a built-in one."""
+    """A method, and the text by which a folder recognizes it."""
 
-    name: str
     function: Method
-    built_in: str | None
+    definition: str
 
-    def definition(self) -> str:
-        """Return a text that differs where the definition does; see `definitions.definition`."""
-        if self.built_in is not None:
-            return f"built-in {self.built_in}"
-        return definition(self.function, f"methods, {self.name!r}")
+
+def definition(function: Any) -> str:
+    """Return the name and the version of a function: what a folder records of it.
+
+    None means `remove_objects`, the default of a study's `missingness`. The version is the
+    function's attribute ``version``, if it has one. Of a `functools.partial` the arguments are
+    recorded, too: numbers, text and tuples by value, others by type.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> from mkmc_prob.experiments.methods import definition, mkmc
+    >>> definition(partial(mkmc, strength=1.0))
+    'mkmc_prob.experiments.methods.mkmc(strength=1.0)'
+    >>> def soft(stack): ...
+    >>> soft.version = "2"
+    >>> definition(soft).endswith("soft, version 2")
+    True
+    """
+    if function is None or function is remove_objects:
+        return "built-in remove_objects"
+    inner, given = function, ""
+    if isinstance(function, functools.partial):
+        inner = function.func
+        keywords = [f"{key}={_value(value)}" for key, value in sorted(function.keywords.items())]
+        given = f"({', '.join([*map(_value, function.args), *keywords])})"
+    named = inner if hasattr(inner, "__qualname__") else type(inner)
+    version = getattr(function, "version", "") or getattr(inner, "version", "")
+    return f"{named.__module__}.{named.__qualname__}{given}" + (version and f", version {version}")
+
+
+def _value(argument: Any) -> str:
+    simple = isinstance(argument, bool | int | float | str | tuple | None)
+    return repr(argument) if simple else type(argument).__name__
 
 
 def named_methods(
     given: Any, *, strength: float, tol: float, max_iter: int
 ) -> dict[str, NamedMethod]:
-    """Return the methods that `given` means, by name.
+    """Return the methods that `given` specifies, by name.
 
     Raises
     ------
     MKMCError
-        Where it is not a sequence of built-in names and mappings from a name to a function or a
-        built-in name; where a name is repeated, cannot be saved, or is a built-in one that is given
-        to another function.
+        If it is not a sequence of built-in names and of mappings from a name to a function or a
+        built-in name; if a name is repeated, cannot be saved, or is a built-in one that is given to
+        another function.
     """
-    options = {"tol": tol, "max_iter": max_iter}
-    built_in: dict[str, Method] = {
-        "mkmc": functools.partial(mkmc, strength=strength, **options),  # type: ignore[arg-type]
-        "mkmc_chosen": functools.partial(mkmc_chosen, **options),  # type: ignore[arg-type]
+    options: dict[str, Any] = {"tol": tol, "max_iter": max_iter}
+    built_in: dict[str, Any] = {
+        "mkmc": functools.partial(mkmc, strength=strength, **options),
+        "mkmc_chosen": functools.partial(mkmc_chosen, **options),
         "zero": zero_impute,
         "mean": mean_impute,
     }
     found: dict[str, NamedMethod] = {}
-    for name, what in _pairs(given):
+    single = isinstance(given, str | Mapping) or not isinstance(given, Iterable)
+    listed = [given] if single else given
+    pairs = (item.items() if isinstance(item, Mapping) else [(item, item)] for item in listed)
+    for name, what in itertools.chain.from_iterable(pairs):
         if not isinstance(name, str) or not name:
             raise MKMCError(f"methods: name {name!r} found; a text is needed.")
-        as_labels([name], "methods")  # what cannot be saved is refused now
+        as_labels([name], "methods")  # refuse now what cannot be saved
         if name in found:
             raise MKMCError(f"methods: {name!r} occurs more than once. Give each its own name.")
-        if isinstance(what, str) and what in built_in:
-            found[name] = NamedMethod(name, built_in[what], what)
-        elif callable(what):
-            same = [key for key, own in built_in.items() if what is own and key in ("zero", "mean")]
-            found[name] = NamedMethod(name, what, same[0] if same else None)
-        else:
-            known = ", ".join(map(repr, built_in))
+        function = built_in.get(what, what) if isinstance(what, str) else what
+        if not callable(function):
             raise MKMCError(
-                f"methods: {what!r} found for {name!r}. Built in are {known}; a method of your own "
-                "is a mapping from its name to a function that takes and returns a stack."
+                f"methods: {what!r} found for {name!r}; a function of a stack is needed, or one of "
+                f"the built-in {name_some(METHODS)}."
             )
-        if name in built_in and _inner(found[name].function) is not _inner(built_in[name]):
+        if name in built_in and _inner(function) is not _inner(built_in[name]):
             raise MKMCError(
-                f"methods: {name!r} names a built-in method, and reports call it so, but another "
-                "one is given for it. Give it a name of its own."
+                f"methods: {name!r} is the name of a built-in method. Give the other one a name of "
+                "its own."
             )
+        text = f"built-in {what}" if isinstance(what, str) else definition(what)
+        found[name] = NamedMethod(function, text)
     if not found:
         raise MKMCError("methods: there are none; at least one is needed.")
     return found
@@ -198,89 +217,48 @@ def named_methods(
 
 def _inner(function: Any) -> Any:
     """Return the function within a partial."""
-    return function.func if isinstance(function, functools.partial) else function
-
-
-def _pairs(given: Any) -> Iterable[tuple[Any, Any]]:
-    """Return names and what they stand for; a built-in name stands for itself."""
-    if isinstance(given, str | Mapping):
-        given = [given]
-    try:
-        listed = list(given)
-    except TypeError as error:
-        raise MKMCError(
-            f"methods: {given!r} found; names of built-in ones, or a mapping from names to "
-            "functions, are needed."
-        ) from error
-    for item in listed:
-        if isinstance(item, Mapping):
-            yield from item.items()
-        else:
-            yield item, item
+    return getattr(function, "func", function)
 
 
 class Completion(NamedTuple):
-    """What a method made of an incomplete stack.
-
-    `model` is None, and `strength` NaN, for a method that has none.
-    """
+    """What a method made of an incomplete stack; without a fit, `model` is None, `strength` NaN."""
 
     completed: xr.DataArray
-    model: Matrix | None
-    strength: float
-    converged: bool
-    evaluations: int
+    model: Matrix | None = None
+    strength: float = math.nan
+    converged: bool = True
+    evaluations: int = 0
 
 
 def read_completion(returned: Any, incomplete: xr.DataArray) -> Completion:
-    """Return what a method returned, in the order of the labels of `incomplete`.
+    """Check what a method returned, and bring it into the order of the labels of `incomplete`.
 
     Visible entries may have changed: some methods smooth them.
 
     Raises
     ------
     KernelError, LabelError
-        Where it is neither a stack nor an `MKMCResult`; where the kernels or the objects are other
-        ones; where entries are missing, infinite or not symmetric.
+        If it is neither a complete stack of the same kernels and objects nor an `MKMCResult`.
     KeyboardInterrupt
-        Where it is a fit that Ctrl-C ended.
+        If it is a fit that was interrupted.
     """
-    stack = returned
-    if isinstance(returned, MKMCResult):
-        if returned.interrupted:
-            raise KeyboardInterrupt
-        stack = returned.completed
-    stack = check_stack(stack, what="what it returned")
-    places = [_places(incomplete, stack, dim) for dim in ("kernel", "object")]
-    stack = stack.isel(kernel=places[0], object=places[1], object_bis=places[1])
-    for name, seen in zip(
-        stack["kernel"].values.tolist(), visible_objects(stack).values, strict=True
-    ):
-        if not seen.all():
-            raise KernelError(
-                f"what it returned, kernel {name!r}: {name_some(stack['object'].values[~seen])} "
-                "missing (NaN). A method fills in all entries."
+    fitted = isinstance(returned, MKMCResult)
+    if fitted and returned.interrupted:
+        raise KeyboardInterrupt
+    stack = returned.completed if fitted else returned
+    what, remedy = "what it returned", "A method fills in all entries."
+    stack = check_complete(stack, what=what, remedy=remedy)
+    for dim in ("kernel", "object"):
+        odd = incomplete.indexes[dim].symmetric_difference(stack.indexes[dim], sort=False)
+        if len(odd):
+            raise LabelError(
+                f"{what}: its {dim}s are not those of the stack it got: {name_some(odd.tolist())} "
+                "in one only. Return the same labels."
             )
-    if not isinstance(returned, MKMCResult):
-        return Completion(stack, None, math.nan, True, 0)
-    place = _places(incomplete, returned.model.covariance, "object")
-    return Completion(
-        stack,
-        returned.model.matrix[np.ix_(place, place)],
-        returned.prior.strength,
-        returned.converged,
-        int(returned.trace["evaluations"][-1]),
-    )
-
-
-def _places(wanted: xr.DataArray, found: xr.DataArray, dim: str) -> Any:
-    """Return where the labels of `wanted` stand in `found`; raise where they are not the same."""
-    here = positions(wanted[dim].values, found[dim].values)
-    there = positions(found[dim].values, wanted[dim].values)
-    odd = wanted[dim].values[here < 0].tolist() + found[dim].values[there < 0].tolist()
-    if odd:
-        raise LabelError(
-            f"what it returned: its {dim}s are not those of the stack it got: {name_some(odd)} in "
-            "one only. Return the same labels."
-        )
-    return here
+    objects = {dim: incomplete[dim].values for dim in ("object", "object_bis")}
+    stack = stack.sel(objects | {"kernel": incomplete["kernel"].values})
+    if not fitted:
+        return Completion(stack)
+    model = returned.model.covariance.sel(objects).values
+    evaluations = int(returned.trace["evaluations"][-1])
+    return Completion(stack, model, returned.prior.strength, returned.converged, evaluations)

@@ -1,7 +1,4 @@
-"""A study in words and tables, as Markdown, with its figures and files beside it.
-
-Enters: the dataset of a study. Leaves: a report a person can read or print, and the files it names.
-"""
+"""The report of a study, in Markdown, and the files of its data, tables and figures."""
 
 import os
 from pathlib import Path
@@ -10,17 +7,19 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import MKMCError
-from ..utils.arguments import real_number
+from ..utils.arguments import checked, real
 from ..utils.files import replace_file
+from .arguments import folder_path
 from .comparisons import comparison_table, study_summary
-from .figures import FIGURES, save_some
-from .folder import folder_path, make_folder
+from .figures import FIGURES, write_figures
 from .looks import method_name
 from .scores import SCORES, score_of
 from .tables import study_table
 from .yeast import PAPER_SCORES
 
-#: The columns of the comparison that a report shows, and what they are called there.
+number = real(lambda value: True, "a number")
+
+#: The columns of the comparison in the report, and their headings.
 COLUMNS = {
     "mean": "mean ROC",
     "sd": "sd",
@@ -33,6 +32,7 @@ COLUMNS = {
 }
 
 
+@checked(ratio=number)
 def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) -> str:
     """Return a study's tables as Markdown.
 
@@ -41,22 +41,22 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
     study
         What `run_study` returns.
     ratio
-        That of the comparison.
+        The ratio of the comparison.
     paper
-        Whether to set the paper's numbers (`PAPER_SCORES`, at ratio 0.5) beside it.
+        Whether to add the paper's numbers (`PAPER_SCORES`, at ratio 0.5).
 
     Returns
     -------
     str
         The comparison of the methods on the model matrix at `ratio`, the means of all scores by
-        ratio, the strengths and evaluations of the EM map that the fits took, and the settings that
-        the study has. Where methods cannot be compared, because there is only one, one repetition,
-        or no such ratio, it says so instead.
+        ratio, the strengths of the fits and their evaluations of the EM map, and the settings. If
+        the methods cannot be compared, because there is one method, one repetition, or no such
+        ratio, the report says so.
 
     Raises
     ------
     MKMCError, LabelError
-        Where `study` is no study, or `ratio` no number.
+        If `study` is not a study, or `ratio` not a number.
 
     Examples
     --------
@@ -68,9 +68,6 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
     >>> print(study_report(study).splitlines()[0])
     # Completion study: 30 objects, 2 kernels, 2 classes, 3 repetitions
     """
-    share = real_number(ratio)
-    if share is None:
-        raise MKMCError(f"ratio: {ratio!r} found; a number is needed.")
     for score in SCORES:
         score_of(study, score)
     attrs = study.attrs
@@ -80,24 +77,24 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
     lines = [
         f"# Completion study: {', '.join(counts)}",
         "",
-        f"## ROC scores of the model matrix, {100 * share:g} % of the rows removed",
+        f"## ROC scores of the model matrix, {100 * ratio:g} % of the rows removed",
         "",
     ]
     try:
         lines += [
-            _markdown(_compared(study, share, paper)),
+            _markdown(_compared(study, ratio, paper)),
             "",
-            f"Differences are to {method_name(study, _baseline(study))}. The two-sample test is "
-            "the paper's; the paired one uses that all methods saw the same removals and "
-            "divisions; the corrected one (Nadeau and Bengio 2003) counts that repetitions share "
-            "their objects. d is Cohen's, pooled and paired.",
+            f"Differences are relative to {method_name(study, _baseline(study))}. The two-sample "
+            "test is the paper's; the paired one uses that all methods see the same removals and "
+            "divisions; the corrected one (Nadeau and Bengio 2003) accounts for the objects that "
+            "repetitions share. d is Cohen's d, pooled and paired.",
         ]
     except MKMCError as error:
         lines.append(f"The methods are not compared: {error}")
     lines += ["", "## Means over the repetitions (standard errors)", ""]
     try:
         means = _markdown(_means(study))
-        lines += [means, "", "Distances are means over the kernels that miss something."]
+        lines += [means, "", "Distances are means over the kernels with missing rows."]
     except MKMCError as error:  # there is no model matrix
         lines.append(f"Left out: {error}")
     took = {"strength", "evaluations", "converged"} <= set(study.data_vars)
@@ -107,12 +104,9 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
     return "\n".join(lines) + "\n"
 
 
+@checked(folder=folder_path, ratio=number)
 def write_study(
-    study: xr.Dataset,
-    folder: str | os.PathLike[str],
-    *,
-    ratio: float = 0.5,
-    paper: bool = False,
+    study: xr.Dataset, folder: str | os.PathLike[str], *, ratio: float = 0.5, paper: bool = False
 ) -> list[Path]:
     """Write a study: the dataset, the tidy table, the three figures and the report.
 
@@ -121,7 +115,7 @@ def write_study(
     study
         What `run_study` returns.
     folder
-        Where; made if it is not there. Files of these names are replaced.
+        The folder to write to, made if it does not exist. Files of these names are replaced.
     ratio, paper
         As for `study_report`.
 
@@ -129,14 +123,15 @@ def write_study(
     -------
     list of Path
         ``study.nc``, ``table.csv``, ``report.md``, and the figures as PDF and PNG. A figure that
-        cannot be drawn, because the study has no such ratio, is left out; the report says why.
+        cannot be drawn, because the study does not have the ratio, is left out; the report says
+        why.
 
     Raises
     ------
     MKMCError, LabelError
-        Where `study` is no study, before anything is written; where `ratio` is no number.
+        If `study` is not a study, before anything is written, or `ratio` is not a number.
     OSError
-        Where the folder cannot be made or written to.
+        If the folder cannot be made or written to.
 
     Examples
     --------
@@ -151,18 +146,18 @@ def write_study(
     study.nc table.csv report.md roc_by_matrix.pdf roc_by_matrix.png roc_by_ratio.pdf \
 roc_by_ratio.png distance_by_ratio.pdf distance_by_ratio.png
     """
-    table, where = study_table(study), folder_path(folder)
+    table, where = study_table(study), Path(folder)
     report = study_report(study, ratio=ratio, paper=paper)
-    make_folder(where)
+    where.mkdir(parents=True, exist_ok=True)
     paths = [where / name for name in ("study.nc", "table.csv", "report.md")]
     with replace_file(paths[0]) as draft:
         study.to_netcdf(draft, engine="h5netcdf")
     with replace_file(paths[1]) as draft:
         table.to_csv(draft, index=False)
-    absent = []
+    absent, formats = [], ("pdf", "png")
     for name in FIGURES:
         try:
-            paths += save_some([name], study, where, formats=("pdf", "png"), ratio=ratio, bars="se")
+            paths += write_figures([name], study, where, formats=formats, ratio=ratio, bars="se")
         except MKMCError as error:
             absent.append(f"- {name}: {error}")
     if absent:
@@ -173,13 +168,13 @@ roc_by_ratio.png distance_by_ratio.pdf distance_by_ratio.png
 
 
 def _baseline(study: xr.Dataset) -> str:
-    """Return the method that the others are compared with: MKMC, or the first."""
+    """Return the method with which the others are compared: MKMC, or the first."""
     known: list[str] = study["completion"].values.tolist()
     return "mkmc" if "mkmc" in known else known[0]
 
 
 def _compared(study: xr.Dataset, ratio: float, paper: bool) -> pd.DataFrame:
-    """Return the comparison at one ratio as text, the paper's mean beside where it is wanted."""
+    """Return the comparison at one ratio as text, with the paper's means if `paper`."""
     table = comparison_table(study, ratio=ratio, baseline=_baseline(study))
     shown = table[list(COLUMNS)].rename(columns=COLUMNS)
     for name in map(str, shown.columns):
@@ -194,20 +189,16 @@ def _compared(study: xr.Dataset, ratio: float, paper: bool) -> pd.DataFrame:
 
 def _means(study: xr.Dataset) -> pd.DataFrame:
     """Return every score's mean and standard error, as text."""
-    table = study_summary(study)
-    names = list(dict.fromkeys(table.columns.get_level_values(0)))
+    table = study_summary(study).apply(lambda column: column.map("{:.3f}".format))
     text = pd.DataFrame(index=table.index)
-    for name in names:
-        mean, error = table[name, "mean"], table[name, "standard_error"]
-        text[name.replace("_", " ")] = [
-            "" if pd.isna(m) else f"{m:.3f}" + ("" if pd.isna(e) else f" ({e:.3f})")
-            for m, e in zip(mean, error, strict=True)
-        ]
+    for name in table.columns.unique("score"):
+        text[name] = table[name, "mean"] + " (" + table[name, "standard_error"] + ")"
+    text = text.replace({r" \(nan\)": "", "nan": ""}, regex=True)
     return _named(text.reset_index(), study)
 
 
 def _fits(study: xr.Dataset) -> pd.DataFrame:
-    """Return what the fits took, of the methods that fit."""
+    """Return medians of the fits, of the methods that fit."""
     took = study[["strength", "evaluations"]].median("repetition").to_dataframe()
     took["converged"] = study["converged"].mean("repetition").to_series().map("{:.0%}".format)
     took = took[took["strength"].notna()]
@@ -215,7 +206,7 @@ def _fits(study: xr.Dataset) -> pd.DataFrame:
 
 
 def _named(table: pd.DataFrame, study: xr.Dataset) -> pd.DataFrame:
-    """Return a table with the methods' names for people."""
+    """Return a table with the methods' names as figures show them."""
     names = {name: method_name(study, name) for name in study["completion"].values.tolist()}
     return table.assign(completion=table["completion"].map(names)).rename(
         columns=lambda name: name.replace("_", " ")
@@ -223,7 +214,7 @@ def _named(table: pd.DataFrame, study: xr.Dataset) -> pd.DataFrame:
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    """Return a table of text and labels as Markdown's."""
+    """Return a table of text and labels as Markdown."""
     rows = [list(map(str, table.columns)), ["---"] * table.shape[1]]
     rows += [[f"{v:g}" if isinstance(v, float) else str(v) for v in row] for row in table.values]
     return "\n".join("| " + " | ".join(c.replace("|", r"\|") for c in row) + " |" for row in rows)

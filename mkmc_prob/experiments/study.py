@@ -1,15 +1,10 @@
-"""The paper's study of completion: methods compared on stacks with rows removed on purpose.
-
-Enters: complete kernels, classes, methods. Leaves: an `xarray.Dataset` of scores by repetition,
-ratio and method. A long run can be killed at any time and started again.
-"""
+"""The paper's study of completion: methods compared on stacks with rows removed on purpose."""
 
 import hashlib
 import itertools
 import json
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -21,40 +16,42 @@ from tqdm.auto import tqdm
 
 from ..errors import ConvergenceWarning, MKMCError, warn
 from ..stacks.stack import warn_of_scales
-from ..utils.arguments import positive_number, tolerance, whole_number
-from ..utils.processes import need_joblib
+from ..utils.arguments import checked, optional, positive, tolerance, whole
+from ..utils.processes import PoolError, in_processes, need_joblib
 from ..utils.version import __version__
-from .arguments import (
-    MODEL,
-    class_codes,
-    complete_kernels,
-    error_weights,
-    shares_removed,
-    study_seed,
-    training_sizes,
-)
+from . import arguments
 from .cells import Cell, Missingness, Outcome, Study
 from .classification import EXTRA, need_sklearn
-from .definitions import missingness_definition, name_of
 from .folder import LAYOUT, Folder
-from .methods import METHODS, PAPER_STRENGTH, Method, NamedMethod, named_methods
-from .running import Task, compute
+from .methods import METHODS, PAPER_STRENGTH, Method, NamedMethod, definition, named_methods
 
 #: The paper's ratios of missing entries.
 RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-#: The variables of a study.
-LONG_NAMES = {
-    "roc": "area under the ROC curve",
-    "correlation_matrix_distance": "correlation matrix distance",
-    "relative_error": "mean relative error of missing rows",
-    "strength": "strength of the prior, lambda",
-    "converged": "whether the fit converged",
-    "evaluations": "evaluations of the EM map",
+#: The variables of a study, with their dimensions after those of the cells.
+VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
+    "roc": (("matrix", "train_size"), "area under the ROC curve"),
+    "correlation_matrix_distance": (("kernel",), "correlation matrix distance"),
+    "relative_error": (("kernel",), "mean relative error of missing rows"),
+    "strength": ((), "strength of the prior, lambda"),
+    "converged": ((), "whether the fit converged"),
+    "evaluations": ((), "evaluations of the EM map"),
 }
-#: The settings that become its attributes.
-RECORDED = ("seed", "C", "strength", "tol", "max_iter", "missingness")
 
 
+@checked(
+    kernels=arguments.complete_kernels,
+    ratios=arguments.several(arguments.ratio, digits=arguments.RATIO_DIGITS),
+    repetitions=whole(least=1),
+    train_sizes=optional(arguments.several(whole(least=1))),
+    C=arguments.error_weights,
+    missingness=optional(arguments.function),
+    strength=positive,
+    tol=tolerance,
+    max_iter=whole(least=1),
+    seed=whole(least=0, most=arguments.LARGEST_SEED),
+    workers=whole(least=1),
+    folder=optional(arguments.folder_path),
+)
 def run_study(
     kernels: xr.DataArray,
     classes: "xr.DataArray | pd.Series[Any] | Mapping[Any, Any]",
@@ -75,19 +72,19 @@ def run_study(
 ) -> xr.Dataset:
     """Compare methods of completion as the paper does (section 5).
 
-    In every repetition rows and columns are removed from complete kernels, by `remove_objects`
-    nested over the ratios. Each method completes them. Then support vector machines learn the
-    classes on each completed kernel and on the model matrix that combines them, and the completed
-    kernels are compared with the true ones. A cell is one repetition, ratio and method; cells do
-    not depend on one another.
+    In every repetition rows and columns are removed from complete kernels, nested over the ratios,
+    and each method completes them. Support vector machines then learn the classes on each completed
+    kernel and on the model matrix that combines them, and the completed kernels are compared with
+    the true ones. A cell is one repetition, ratio and method; cells are independent of one another.
 
     Parameters
     ----------
     kernels
-        A complete stack: dims ``("kernel", "object", "object_bis")``. None is called ``"model"``.
+        A complete stack, dims ``("kernel", "object", "object_bis")``, without a kernel called
+        ``"model"``.
     classes
-        The class of every object, two classes or more of any kind: labelled by object. Further
-        objects are not looked at.
+        The class of every object, labeled by object: two or more classes of any kind. Further
+        objects are ignored.
     methods
         Names of built-in methods, and mappings from a name to a function from an incomplete stack
         to a complete one, or to an `MKMCResult`. Built in are:
@@ -97,45 +94,45 @@ def run_study(
           incomplete stack; see `mkmc_chosen`,
         - ``"zero"``, ``"mean"``: `zero_impute`, `mean_impute`.
 
-        A function gets its own copy and returns the same labels, no NaN. It may change visible
-        entries: some methods do. Where it draws random numbers, it seeds them itself.
+        A function gets its own copy of the stack, and returns the same labels and no NaN. It may
+        change visible entries, as some methods do. If it draws random numbers, it must seed them.
     ratios
         The shares of rows to remove, 0 to below 1, each once. At 0 nothing is removed.
     repetitions
-        How many.
+        The number of repetitions.
     train_sizes
-        How many objects train. By default the paper's 200 and 1,000 of 1,200 objects or more, a
-        sixth and five sixths of fewer. They are the first of one random order per repetition, and
-        all others test. The order is drawn again where a class has no object in a training or test
-        set.
+        The numbers of training objects, by default the paper's 200 and 1,000 of 1,200 objects or
+        more, and a sixth and five sixths of fewer. They are the first objects of one random order
+        per repetition; all others test. The order is drawn again if a training or test set lacks a
+        class.
     C
         The weight of training errors, in units of 1/(mean diagonal of the training block), so that
-        a kernel's scale does not matter. The paper does not say how it chose C. Of a sequence the
-        best by 5-fold stratified cross-validation within the training set is taken, for each
-        matrix and size; the order above is then drawn with 5 of each class in training sets.
+        a kernel's scale does not matter. The paper does not say how it chose C. Of a sequence, the
+        best value by 5-fold stratified cross-validation within the training set is used, for each
+        matrix and size; training sets are then drawn with 5 objects of each class or more.
     missingness
-        What removes rows: a function of the stack, the ratio and ``seed`` (keyword, an integer of
-        the repetition alone). `remove_objects`, the paper's protocol, if left out. It sets whole
-        rows and columns to NaN and changes nothing else; whether its removals are nested is its
-        own business. All ratios are tried once before anything is computed.
+        A function that removes rows, of the stack, the ratio and ``seed`` (keyword, an integer that
+        depends on the repetition only); by default `remove_objects`, the paper's protocol. It sets
+        whole rows and columns to NaN and changes nothing else; its removals need not be nested. All
+        ratios are tried once before anything is computed.
     strength
-        lambda of ``"mkmc"``, and of the model matrix of the methods that have none of their own,
-        (lambda I + sum_k Q_k) / (lambda + K). The paper's 0.001 if left out. That of an
-        `MKMCResult` is its own model.
+        lambda of ``"mkmc"``, and of the model matrix of methods that do not return an `MKMCResult`,
+        (lambda I + sum_k Q_k) / (lambda + K); by default the paper's 0.001.
     tol, max_iter
-        Of the built-in methods' fits, as in `fit`.
+        As in `fit`, for the built-in methods.
     seed
-        A whole number. Each repetition's random numbers depend on it and the repetition only.
+        A whole number. The random numbers of a repetition depend on it and the repetition only.
     workers
-        How many cells are computed at a time, each in a process of its own (needs joblib). The
-        result does not depend on it: every cell runs on one BLAS thread.
+        How many cells are computed at a time, each in its own process (needs joblib). The result
+        does not depend on it: every cell runs on one BLAS thread.
     folder
-        Where each finished cell is written at once. Started again, a study redoes no finished cell:
-        after a kill, or with more repetitions, ratios or methods. Other settings are refused, and
-        functions whose content changed (see `definitions.definition`). Of what functions take from
-        globals, functions, classes, numbers and texts are compared, not other data. Functions of
-        one's own are compared as compiled, so another Python version refuses them. Damaged files
-        are named, not replaced. None keeps the cells in memory.
+        A folder to which each finished cell is written at once. Run again with the same folder,
+        after a kill or with more repetitions, ratios or methods, a study computes missing cells
+        only. Other settings are refused. A function is recognized by its name, its attribute
+        ``version`` (text, optional) and, if it is a `functools.partial`, its arguments (numbers,
+        text and tuples by value, others by type). A changed body, closure, global or attribute is
+        not detected: change ``version``, or use another folder. Damaged files are named, not
+        replaced. None keeps the cells in memory.
     progress
         Whether to show a progress bar over the cells.
 
@@ -145,36 +142,35 @@ def run_study(
         ``roc`` (repetition, ratio, completion, matrix, train_size), the area under the ROC curve;
         of more than two classes the mean of each against the others.
         ``correlation_matrix_distance`` and ``relative_error`` (repetition, ratio, completion,
-        kernel), NaN where the kernel misses nothing. ``strength`` (repetition, ratio, completion),
-        NaN for methods that have none, ``converged``, and ``evaluations`` of the EM map (the final
-        fit's), 0 for methods without.
-        Along ``matrix`` are the kernels' names as text, then ``"model"``. `study_times` has times.
+        kernel), NaN if no row of the kernel is missing. ``strength`` (repetition, ratio,
+        completion), NaN for methods without, ``converged``, and ``evaluations`` of the EM map (of
+        the final fit), 0 for methods without. The labels of ``matrix`` are the names of the kernels
+        as text, then ``"model"``. For times see `study_times`.
 
     Raises
     ------
     MKMCError, KernelError, LabelError
-        Where an argument cannot be used; where a method fails, or returns something else than
-        described: it names the cell, and its cause is the method's own error. Finished cells stay.
-        Where the folder holds a study of other settings; where scikit-learn, or for several workers
-        joblib, is not installed.
+        If an argument cannot be used; if a method fails or does not return what is described above
+        (the message names the cell, and the cause is the method's own error); if the folder holds a
+        study of other settings; if scikit-learn, or joblib for several workers, is not installed.
+        Finished cells are kept.
     KeyboardInterrupt
-        At Ctrl-C. Finished cells stay, the others' processes are ended.
+        On Ctrl-C. Finished cells are kept.
 
     Warns
     -----
     ConvergenceWarning
-        Where fits ended before they converged; once, with their number by method.
+        If fits ended before they converged; once, with their number by method.
     MKMCWarning
-        Where the kernels' scales differ by more than a factor of 10.
+        If the scales of the kernels differ by more than a factor of 10.
 
     Notes
     -----
-    On small problems a training block can be zero, as zero imputation leaves it where none of the
-    training objects is visible: all decision values are then equal and the area is 1/2. A ratio at
-    which a kernel loses all objects is an error, for the zero matrix has no correlation.
+    On small problems zero imputation can leave a training block of zeros. All decision values are
+    then equal, and the area is 1/2. A ratio at which a kernel loses all objects is an error,
+    because the correlation of the zero matrix is not defined.
 
-    The dimension is called ``completion``, for in ``sel(method=...)`` xarray takes the name for an
-    option of its own.
+    The dimension is called ``completion`` because ``method`` is an option of xarray's ``sel``.
 
     Examples
     --------
@@ -189,109 +185,98 @@ def run_study(
     array([0.69, 1.  ])
     """
     need_sklearn()
-    kernels = complete_kernels(kernels)
-    names = kernels["kernel"].values
-    tol, max_iter = tolerance(tol, "tol"), whole_number(max_iter, "max_iter", least=1)
-    strength = positive_number(strength, "strength")
-    found = named_methods(methods, strength=strength, tol=tol, max_iter=max_iter)
-    if missingness is not None and not callable(missingness):
-        raise MKMCError(
-            f"missingness: {missingness!r} found; a function (stack, ratio, *, seed) is needed."
-        )
-    study = Study(
-        kernels,
-        class_codes(classes, kernels["object"].values),
-        training_sizes(train_sizes, kernels.sizes["object"]),
-        error_weights(C),
-        study_seed(seed),
-        strength,
-        missingness,
-    )
-    shares = shares_removed(ratios)
-    repetitions = whole_number(repetitions, "repetitions", least=1)
-    workers = whole_number(workers, "workers", least=1)
     if workers > 1:
         need_joblib(EXTRA)
+    found = named_methods(methods, strength=strength, tol=tol, max_iter=max_iter)
+    codes = arguments.class_codes(classes, kernels["object"].values)
+    sizes = arguments.training_sizes(train_sizes, len(codes))
+    study = Study(kernels, codes, sizes, C, seed, strength, missingness)
     for repetition in range(repetitions):
         study.order(repetition)  # raises now, not after hours
     warn_of_scales(kernels)
-    cells = list(itertools.starmap(Cell, itertools.product(range(repetitions), shares, found)))
-    store = None if folder is None else Folder(folder)
-    study.check_ratios(shares)
-    settings = _settings(study, found, tol, max_iter, compared=store is not None)
+    study.check_ratios(ratios)
+    cells = list(itertools.starmap(Cell, itertools.product(range(repetitions), ratios, found)))
+    settings = _settings(study, found, tol, max_iter)
     outcomes: dict[Cell, Outcome] = {}
+    store = None if folder is None else Folder(folder)  # type: ignore[arg-type]  # checked
     if store is not None:
         store.open(settings)
-        outcomes = store.load(cells, (len(names) + 1, len(study.train_sizes)))
-    functions = {name: method.function for name, method in found.items()}
-    tasks = [Task(study, c, functions[c.completion]) for c in cells if c not in outcomes]
-    with (
-        tqdm(
-            total=len(cells),
-            initial=len(outcomes),
-            disable=not progress,
-            desc="study",
-            unit=" cells",
-            smoothing=0,  # cells of one method and ratio take their turn: the mean tells best
-        ) as bar,
-        closing(compute(tasks, workers)) as computed,
-    ):
-        for cell, outcome in computed:
-            if isinstance(outcome, Exception):
-                raise MKMCError(f"{cell}: {type(outcome).__name__}: {outcome}") from outcome
-            if store is not None:
-                store.save(cell, outcome)
-            outcomes[cell] = outcome
-            bar.update()
+        outcomes = store.load(cells, (kernels.sizes["kernel"] + 1, len(sizes)))
+    todo = [cell for cell in cells if cell not in outcomes]
+    in_flight: set[Cell] = set()
+
+    def tasks() -> Iterator[tuple[Study, Cell, Method]]:
+        for cell in todo:
+            in_flight.add(cell)
+            yield study, cell, found[cell.completion].function
+
+    workers = min(workers, len(todo)) or 1
+    computed = in_processes(_attempt, tasks(), workers=workers, ordered=False, install=EXTRA)
+    # Cells differ by method and ratio: the overall rate (smoothing=0) predicts best.
+    look: dict[str, Any] = {"desc": "study", "unit": " cells", "smoothing": 0}
+    bar = tqdm(total=len(cells), initial=len(outcomes), disable=not progress, **look)
+    with bar, closing(computed):
+        try:
+            for cell, outcome in computed:
+                in_flight.discard(cell)
+                if store is not None:
+                    store.save(cell, outcome)
+                outcomes[cell] = outcome
+                bar.update()
+        except PoolError as error:
+            raise MKMCError(
+                f"{error} Finished cells stay in the folder, if there is one. In flight were "
+                f"{'; '.join(map(str, in_flight))}."
+            ) from error
     outcomes = {cell: outcomes[cell] for cell in cells}
-    _warn_of_unfinished(outcomes)
-    return _dataset(study, outcomes, settings)
+    dataset = _dataset(study, outcomes, settings)
+    _warn_of_unfinished(dataset["converged"])
+    return dataset
+
+
+def _attempt(study: Study, cell: Cell, function: Method) -> tuple[Cell, Outcome]:
+    """Compute a cell; raise MKMCError that names it if that fails."""
+    try:
+        return cell, study.run(cell, function)
+    except SystemExit as error:
+        raise MKMCError(f"{cell}: it called sys.exit({error.code!r}); raise an error.") from error
+    except Exception as error:
+        raise MKMCError(f"{cell}: {type(error).__name__}: {error}") from error
 
 
 def _settings(
-    study: Study, methods: dict[str, NamedMethod], tol: float, max_iter: int, *, compared: bool
+    study: Study, methods: dict[str, NamedMethod], tol: float, max_iter: int
 ) -> dict[str, Any]:
-    """Return all that a cell depends on, in JSON's types.
-
-    Functions that cannot be compared with another run's are refused where that is asked for.
-    """
-    try:
-        missingness = missingness_definition(study.missingness)
-    except MKMCError:
-        if compared:
-            raise
-        missingness = name_of(study.missingness)
-
+    """Return the settings that cells depend on, in JSON's types."""
     data = hashlib.sha256(np.ascontiguousarray(study.kernels.values).tobytes())
     data.update(study.kernels["rounding"].values.astype(np.float64).tobytes())
     labels = [study.kernels[dim].values.tolist() for dim in ("kernel", "object")]
     data.update(json.dumps(labels).encode())
-    codes = hashlib.sha256(study.codes.astype(np.int64).tobytes())
     return {
         "layout": LAYOUT,
         "version": __version__,
         "kernels": data.hexdigest()[:16],
-        "classes": codes.hexdigest()[:16],
+        "classes": hashlib.sha256(study.codes.astype(np.int64).tobytes()).hexdigest()[:16],
         "train_sizes": list(study.train_sizes),
-        "C": list(study.C) if isinstance(study.C, tuple) else study.C,
-        "missingness": missingness,
+        "C": study.C,
+        "missingness": definition(study.missingness),
         "strength": study.strength,
         "tol": tol,
         "max_iter": max_iter,
         "seed": study.seed,
-        "methods": {name: m.definition() for name, m in methods.items()} if compared else {},
+        "methods": {name: method.definition for name, method in methods.items()},
     }
 
 
-def _warn_of_unfinished(outcomes: Mapping[Cell, Outcome]) -> None:
+def _warn_of_unfinished(converged: xr.DataArray) -> None:
     """Warn once of fits that ended before they converged, with their number by method."""
-    late = Counter(cell.completion for cell, outcome in outcomes.items() if not outcome.converged)
-    if late:
-        of = Counter(cell.completion for cell in outcomes)
-        listed = ", ".join(f"{late[name]} of {of[name]} by {name!r}" for name in of if late[name])
+    late = (~converged).sum(["repetition", "ratio"]).to_series()
+    if late.any():
+        of = converged.sizes["repetition"] * converged.sizes["ratio"]
+        listed = ", ".join(f"{n} of {of} by {name!r}" for name, n in late[late > 0].items())
         warn(
             f"fits that ended before they converged: {listed}; their scores are those of the "
-            "models reached, and `converged` tells which. Raise max_iter.",
+            "models reached (see `converged`). Raise max_iter.",
             ConvergenceWarning,
         )
 
@@ -299,41 +284,33 @@ def _warn_of_unfinished(outcomes: Mapping[Cell, Outcome]) -> None:
 def _dataset(
     study: Study, outcomes: Mapping[Cell, Outcome], settings: dict[str, Any]
 ) -> xr.Dataset:
-    """Return the outcomes, all cells of all combinations in their order, as a dataset."""
-    axes = {
-        name: list(dict.fromkeys(c[i] for c in outcomes)) for i, name in enumerate(Cell._fields)
-    }
-    sizes = [len(values) for values in axes.values()]
-    dims = {name: tuple(axes) for name in LONG_NAMES}
-    dims["roc"] += ("matrix", "train_size")
-    for name in ("correlation_matrix_distance", "relative_error"):
-        dims[name] += ("kernel",)
-    names = study.kernels["kernel"].values
+    """Return the outcomes of all cells, in the order of the cells."""
+    axes = [list(dict.fromkeys(values)) for values in zip(*outcomes, strict=True)]
     variables = {}
-    for name, long_name in LONG_NAMES.items():
+    for name, (dims, text) in VARIABLES.items():
         values = np.array([getattr(outcome, name) for outcome in outcomes.values()])
-        shaped = values.reshape(*sizes, *values.shape[1:])
-        variables[name] = (dims[name], shaped, {"long_name": long_name, "units": "1"})
-    return xr.Dataset(
+        values = values.reshape(*map(len, axes), *values.shape[1:])
+        attrs = {"long_name": text, "units": "1"}
+        variables[name] = ((*Cell._fields, *dims), values, attrs)
+    kernels = study.kernels["kernel"].values
+    dataset = xr.Dataset(
         variables,
         coords={
-            "repetition": np.array(axes["repetition"], dtype=np.int64),
-            "ratio": ("ratio", axes["ratio"], {"long_name": "share of rows removed", "units": "1"}),
-            "completion": np.array(axes["completion"], dtype=str),
-            "matrix": np.array([*map(str, names.tolist()), MODEL]),
-            "kernel": names,
-            "train_size": (
-                "train_size",
-                np.array(study.train_sizes, dtype=np.int64),
-                {"long_name": "training objects", "units": "1"},
-            ),
+            "repetition": np.array(axes[0], dtype=np.int64),
+            "ratio": ("ratio", axes[1], {"long_name": "share of rows removed", "units": "1"}),
+            "completion": np.array(axes[2], dtype=str),
+            "matrix": np.array([*map(str, kernels.tolist()), arguments.MODEL]),
+            "kernel": kernels,
+            "train_size": np.array(study.train_sizes, dtype=np.int64),
         },
         attrs={
             "title": "completion study",
             "mkmc_prob_version": settings["version"],
             "n_objects": len(study.codes),
-            "n_kernels": len(names),
+            "n_kernels": len(kernels),
             "n_classes": int(study.codes.max()) + 1,
-            **{name: settings[name] for name in RECORDED},
         },
     )
+    dataset["train_size"].attrs = {"long_name": "training objects", "units": "1"}
+    recorded = ("seed", "C", "strength", "tol", "max_iter", "missingness")
+    return dataset.assign_attrs({name: settings[name] for name in recorded})

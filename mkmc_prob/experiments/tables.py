@@ -1,10 +1,5 @@
-"""Tables of a study: its scores, tidy, and the times that its cells took.
+"""Tables of a study: its scores in long form, and the times of its cells."""
 
-Enters: the Dataset of a study, or its folder. Leaves: a table or an array, labelled. Means and
-tests are `comparisons`' business.
-"""
-
-import itertools
 import os
 
 import numpy as np
@@ -13,29 +8,32 @@ import xarray as xr
 
 from ..errors import LabelError
 from ..stacks.labels import name_some
-from .cells import Cell
+from ..utils.arguments import checked
+from .arguments import folder_path
 from .folder import Folder
 from .scores import SCORES, score_of
 
 
+@checked(folder=folder_path)
 def study_times(folder: str | os.PathLike[str]) -> xr.DataArray:
     """Return how long the completions of a study took, in seconds.
 
     Parameters
     ----------
     folder
-        Where `run_study` keeps its cells, finished or not.
+        The folder to which `run_study` writes its cells, finished or not.
 
     Returns
     -------
     DataArray
         Dims ``("repetition", "ratio", "completion")``: the method's own time on one BLAS thread,
-        beside what else the machine did; NaN for cells that are not there. Ratios ascend.
+        which depends on the load of the machine; NaN for cells that are not finished. Ratios
+        ascend.
 
     Raises
     ------
     MKMCError
-        Where it is not the folder of a study, or a file is damaged.
+        If it is not the folder of a study, or a file is damaged.
 
     Examples
     --------
@@ -50,25 +48,15 @@ def study_times(folder: str | os.PathLike[str]) -> xr.DataArray:
     >>> times.shape, bool((times > 0).all())
     ((1, 2, 2), True)
     """
-    store = Folder(folder)
-    order = list(store.settings()["methods"])
-    seconds = store.seconds()
-    repetitions = sorted({cell.repetition for cell in seconds})
-    ratios = sorted({cell.ratio for cell in seconds})
-    methods = [name for name in order if any(cell.completion == name for cell in seconds)]
-    cells = itertools.starmap(Cell, itertools.product(repetitions, ratios, methods))
-    values = [seconds.get(cell, np.nan) for cell in cells]
-    return xr.DataArray(
-        np.array(values, dtype=np.float64).reshape(len(repetitions), len(ratios), len(methods)),
-        dims=("repetition", "ratio", "completion"),
-        coords={
-            "repetition": np.array(repetitions, dtype=np.int64),
-            "ratio": np.array(ratios, dtype=np.float64),
-            "completion": np.array(methods, dtype=str),
-        },
-        name="seconds",
-        attrs={"long_name": "time of the completion", "units": "s"},
-    )
+    store = Folder(folder)  # type: ignore[arg-type]  # checked
+    names = ["repetition", "ratio", "completion"]
+    seconds = {cell: outcome.seconds for cell, outcome in store.load().items()}
+    index = pd.MultiIndex.from_tuples(list(seconds), names=names)
+    times = xr.DataArray.from_series(pd.Series(list(seconds.values()), index, dtype=np.float64))
+    known = times["completion"].values.tolist()
+    order = np.array([name for name in store.settings()["methods"] if name in known], dtype=str)
+    times = times.sel(completion=order).assign_coords(completion=order).rename("seconds")
+    return times.assign_attrs(long_name="time of the completion", units="s")
 
 
 def study_table(dataset: xr.Dataset) -> pd.DataFrame:
@@ -89,7 +77,7 @@ def study_table(dataset: xr.Dataset) -> pd.DataFrame:
     Raises
     ------
     MKMCError, LabelError
-        Where `dataset` is no study; where a kernel has no place among its matrices.
+        If `dataset` is not a study, or a kernel is not among its matrices.
 
     Examples
     --------

@@ -1,8 +1,4 @@
-"""The paper's yeast proteins (section 5): a reader for the original download, the published scores.
-
-Enters: a folder with the seven kernels and the labels, which are not shipped. Leaves: the stack of
-the annotated proteins as the paper used it, and their classes; or an error that names the file.
-"""
+"""The paper's yeast proteins (section 5): a reader of the original download, and the scores."""
 
 import gzip
 import io
@@ -23,23 +19,24 @@ from ..stacks.definite import Method, check_definite, repair_spectrum
 from ..stacks.labels import as_labels, name_some
 from ..stacks.preprocessing import center, normalize
 from ..stacks.stack import stack_kernels, visible_objects
+from ..utils.arguments import checked, choice, optional
 from ..utils.files import a_path
 
 #: The kernels, in the order of the original download: BLAST, Smith-Waterman, Pfam, hydropathy FFT
 #: (the four from sequences), linear interactions, diffusion (from interactions), expression.
 KERNELS = ("B", "SW", "Pfam", "FFT", "LI", "D", "E")
-#: Those that are centered before they are normalized; Pfam and D are only normalized.
+#: The kernels that are centered before they are normalized.
 CENTERED = ("B", "SW", "FFT", "LI", "E")
-#: What the paper's data hold: annotated proteins, and membrane proteins among them.
+#: The paper's numbers of annotated proteins, and of membrane proteins among them.
 PROTEINS, POSITIVE = 2318, 497
-#: How a file may be called after its kernel's name; each may end in .gz too.
+#: The suffixes of files named after a kernel; each may be followed by .gz.
 SUFFIXES = (".txt", ".tsv", ".tab")
 
-#: The published numbers (section 5, "Classification Performance"), to be set beside a rerun: `roc`,
-#: the mean ROC score of the model matrix, by the number of training proteins and by method; and
-#: `p_two_sample`, of t-tests of MKMC against the method (NaN: MKMC itself). About half of the rows
-#: and columns were missing. The paper states lambda = 0.001 with its scores by missing ratio (200
-#: training proteins), and no lambda with these.
+#: The published numbers (section 5, "Classification Performance"): `roc`, the mean ROC score of the
+#: model matrix, by the number of training proteins and by method; and `p_two_sample`, of t-tests of
+#: MKMC against the method (NaN for MKMC itself). About half of the rows and columns were missing.
+#: The paper states lambda = 0.001 with its scores by missing ratio (200 training proteins), and no
+#: lambda with these.
 PAPER_SCORES = xr.Dataset(
     {
         "roc": (("train_size", "completion"), [[0.779, 0.721, 0.745], [0.848, 0.836, 0.832]]),
@@ -53,6 +50,7 @@ PAPER_SCORES = xr.Dataset(
 )
 
 
+@checked(repair=optional(choice(*get_args(Method))))
 def load_yeast(
     folder: str | os.PathLike[str],
     *,
@@ -72,25 +70,25 @@ def load_yeast(
     Parameters
     ----------
     folder
-        Where the files lie. A kernel is tab-delimited text with text IDs in the first row and the
-        first column, as `read_kernel` reads it, plain or gzipped. The labels are tab-delimited
-        text too: the protein's ID, then +1 (membrane), -1 (not) or 0 (unknown); a first row whose
-        label is no number is a header.
+        The folder of the files. A kernel is tab-delimited text with text IDs in the first row and
+        the first column, as `read_kernel` reads it, plain or gzipped. The labels are tab-delimited
+        text, too: the protein's ID, then +1 (membrane), -1 (not) or 0 (unknown); a first row whose
+        label is not a number is a header.
     files
-        What the files are called, by kernel (``"B"``, ``"SW"``, ``"Pfam"``, ``"FFT"``, ``"LI"``,
+        The names of the files, by kernel (``"B"``, ``"SW"``, ``"Pfam"``, ``"FFT"``, ``"LI"``,
         ``"D"``, ``"E"``) and ``"labels"``: ``{"B": "blast.txt.gz", ...}``, relative to `folder`.
-        A file not named here is looked for as ``B.txt``, ``B.tsv`` or ``B.tab``, with or without
-        ``.gz``, in large or small letters, and so on.
+        By default the file of ``"B"`` is ``B.txt``, ``B.tsv`` or ``B.tab``, with or without
+        ``.gz``, in upper or lower case, and so on.
     label_column
-        The header of the column of labels, needed where there are several beside the IDs.
+        The header of the column of labels, needed if there are several besides the IDs.
     preprocess
         False returns the annotated proteins' kernels as they are in the files: neither centered
         nor normalized, nor checked to be positive semidefinite.
     repair
-        What becomes of a kernel with an eigenvalue below zero by more than rounding (few printed
+        How to treat a kernel with an eigenvalue below zero by more than rounding (a few printed
         digits suffice): None refuses it; ``"clip"``, ``"shift"`` or ``"flip"`` is the `method` of
-        `repair_spectrum`, applied after centering and before normalizing, which keeps the diagonal
-        at 1.
+        `repair_spectrum`, applied after centering and before normalizing, so that the diagonal
+        remains 1.
 
     Returns
     -------
@@ -98,35 +96,35 @@ def load_yeast(
         ``kernels``, a stack in the order of the download; and ``classes``, +1 or -1. The objects
         are the annotated proteins (+1 or -1), in the order of the file of labels; kernels may have
         theirs in any order. A protein without a label counts as unknown. The stack is complete
-        unless a kernel misses annotated proteins: there it stays incomplete, with a warning.
+        unless a kernel lacks annotated proteins, which is warned of.
 
     Raises
     ------
     FileNotFoundError
-        Where files are missing: all of them are named.
+        If files are missing: all of them are named.
     KernelError
-        Where a kernel is not square, an entry is no number or cannot be normalized, a kernel sees
-        no annotated protein, or `repair` is unknown; and as `stack_kernels` raises it.
+        If a kernel is not square, an entry is not a number or cannot be normalized, a kernel
+        contains no annotated protein, or `repair` is unknown; and as raised by `stack_kernels`.
     IndefiniteKernelError
-        Where a kernel is not positive semidefinite and `repair` is None.
+        If a kernel is not positive semidefinite and `repair` is None.
     LabelError
-        Where IDs are absent or repeated, a label is not +1, -1 or 0, the column of labels is not
-        clear, or annotated proteins are in no kernel.
+        If IDs are absent or repeated, a label is not +1, -1 or 0, the column of labels is
+        ambiguous, or annotated proteins are in no kernel.
     MKMCError
-        Where two files could be the one looked for, or `repair` goes with ``preprocess=False``.
+        If two files could be the one looked for, or `repair` is given with ``preprocess=False``.
 
     Warns
     -----
     MKMCWarning
-        Where there are not 2,318 annotated proteins, 497 of them positive, as in the paper; where
-        a kernel misses some; and as `center` and `repair_spectrum` warn.
+        If there are not 2,318 annotated proteins, 497 of them positive, as in the paper; if a
+        kernel lacks some; and as `center` and `repair_spectrum` warn.
 
     Notes
     -----
-    A kernel of the original size, 6,112 x 6,112 (about 0.3 GB of text), takes some 15 seconds to
-    read and 2 GB meanwhile; then the rows and columns of the 2,318 annotated proteins are kept, 43
-    MB. All seven take two minutes (with `repair` up to a minute more) and 2.6 GB at most. To do
-    this only once, keep the stack: `write_stack`, then `read_stack`.
+    Reading a kernel of the original size, 6,112 x 6,112 (about 0.3 GB of text), takes some 15
+    seconds and 2 GB of memory; the rows and columns of the 2,318 annotated proteins, which are
+    kept, take 43 MB. All seven take two minutes (with `repair` up to a minute more) and at most
+    2.6 GB. To do this only once, save the stack with `write_stack`.
 
     Examples
     --------
@@ -146,24 +144,22 @@ def load_yeast(
     >>> classes.to_series().to_dict()
     {'YAL1': -1, 'YAL2': 1}
     """
-    if repair is not None and repair not in get_args(Method):
-        raise KernelError(f"repair: {repair!r} found; None, 'clip', 'shift' or 'flip' expected.")
     if repair is not None and not preprocess:
         raise MKMCError(
-            f"repair={repair!r}: with preprocess=False the kernels stay as they are in the files. "
-            "Leave it out, and call repair_spectrum on what is returned."
+            f"repair={repair!r}: preprocess=False returns the kernels as in the files. Leave it "
+            "out, and call repair_spectrum on the result."
         )
     paths = _find(a_path(folder), files or {})
     labels = _read_labels(paths["labels"], label_column)
     classes = labels[labels != 0]
     kernels = _stack(paths, classes.index, centered=preprocess)
-    _check_seen(kernels, paths)
+    _check_visible(kernels, paths)
     positive = int((classes == 1).sum())
     if (len(classes), positive) != (PROTEINS, POSITIVE):
         warn(
             f"{paths['labels']}: {len(classes):,} annotated proteins, {positive:,} of them "
-            f"positive; the paper has {PROTEINS:,} and {POSITIVE:,}. This is another download, or "
-            "the labels are others: scores do not compare with the paper's."
+            f"positive; the paper has {PROTEINS:,} and {POSITIVE:,}. Scores do not compare with "
+            "the paper's."
         )
     if preprocess:
         kernels = _normalized(kernels, repair)
@@ -189,30 +185,24 @@ def _find(folder: Path, files: Mapping[str, str | os.PathLike[str]]) -> dict[str
         raise LabelError(
             f"files: {name_some(unknown)} found. Name the files of {', '.join(wanted)}."
         )
-    held = sorted(path for path in folder.iterdir() if path.is_file())
+    held = sorted(path.name for path in folder.iterdir() if path.is_file())
     found, missing = {}, []
     for name in wanted:
-        if name in files:
-            fitting = [path for path in [folder / files[name]] if path.is_file()]
-            looked_for = str(files[name])
-        else:
-            fitting = [p for p in held if p.name.casefold().removesuffix(".gz") in _names(name)]
-            looked_for = f"{name}.txt"
-        if len(fitting) > 1:
+        fitting = [own for own in held if own.casefold().removesuffix(".gz") in _names(name)]
+        if len(fitting) > 1 and name not in files:
             raise MKMCError(
-                f"{folder}: {name_some([path.name for path in fitting])} could be the file of "
-                f"{name!r}. Name one: files={{{name!r}: {fitting[0].name!r}}}."
+                f"{folder}: {name_some(fitting)} could be the file of {name!r}. Name one: "
+                f"files={{{name!r}: {fitting[0]!r}}}."
             )
-        if fitting:
-            found[name] = fitting[0]
-        else:
-            missing.append(f"{name!r} ({looked_for})")
+        found[name] = folder / files.get(name, fitting[0] if fitting else f"{name}.txt")
+        if not found[name].is_file():
+            missing.append(f"{name!r} ({files.get(name, f'{name}.txt')})")
     if missing:
         raise FileNotFoundError(
             f"{folder}: no file for {', '.join(missing)}. A file ends in "
             f"{', '.join(SUFFIXES)}, with or without .gz, or has a name of its own: "
             f"files={{'B': 'blast.txt', ...}}. The folder holds "
-            f"{name_some([path.name for path in held], most=20) or 'no files'}."
+            f"{name_some(held, most=20) or 'no files'}."
         )
     return found
 
@@ -222,59 +212,49 @@ def _names(name: str) -> list[str]:
 
 
 def _read_labels(path: Path, column: str | None) -> "pd.Series[int]":
-    """Return the label of each protein, +1, -1 or 0; the index is called as the header calls it."""
+    """Return the label of each protein, +1, -1 or 0; the index is named as in the header."""
     with decoding(path, "tab-delimited text"):
         raw = _unzipped(path)
     if not raw.strip():
-        raise KernelError(f"{path}: the file is empty. It holds a protein's ID and label a line.")
+        raise KernelError(f"{path}: the file is empty. Each line has a protein's ID and label.")
     with decoding(path, "tab-delimited text"):
         table = pd.read_csv(
-            io.BytesIO(raw),
-            sep="\t",
-            header=None,
-            dtype=str,
-            keep_default_na=False,
-            encoding="utf-8-sig",
-        ).fillna("")
-    while table.shape[1] > 2 and not table.iloc[:, -1].str.strip().any():
-        table = table.iloc[:, :-1]  # its lines end in a tab
-    header = table.iloc[0].str.strip().tolist()
-    if len(header) < 2:
-        raise LabelError(
-            f"{path}: one column found ({header[0]!r} is its first cell). Write the protein's ID, "
-            "a tab, and its label."
+            io.BytesIO(raw), sep="\t", header=None, dtype=str, na_filter=False, encoding="utf-8-sig"
         )
-    if pd.isna(pd.to_numeric(header[1], errors="coerce")):
-        table, name = table.iloc[1:], header[0]
-    elif column is not None:
+    table = table.apply(lambda cells: cells.str.strip())
+    table = table.loc[:, (table != "").any()]  # lines that end in tabs have empty last columns
+    header = table.iloc[0].tolist()
+    if len(header) < 2:
+        raise LabelError(f"{path}: one column found ({header[0]!r}). Write ID, a tab, and label.")
+    headed = int(pd.isna(pd.to_numeric(header[1], errors="coerce")))
+    if column is not None and not headed:
         raise LabelError(f"{path}: label_column={column!r}, but there is no header. Leave it out.")
-    else:
-        header, name = [f"column {i + 1}" for i in range(len(header))], None
+    names = header if headed else [f"column {i + 1}" for i in range(len(header))]
     place = 1
-    if column is not None or len(header) > 2:
-        if header[1:].count(str(column)) != 1:
+    if column is not None or len(names) > 2:
+        if names[1:].count(str(column)) != 1:
             raise LabelError(
                 f"{path}: which column holds the labels? label_column={column!r}; there are "
-                f"{name_some(header[1:])}. Name one, or write a file of two columns."
+                f"{name_some(names[1:])}. Name one, or write a file of two columns."
             )
-        place = header.index(str(column), 1)
-    ids = as_labels(table[0].str.strip(), f"{path}, first column")
-    cells = table[place].to_numpy()
-    values = pd.to_numeric(table[place].str.strip(), errors="coerce").to_numpy()
+        place = names.index(str(column), 1)
+    ids = as_labels(table.iloc[headed:, 0], f"{path}, first column")
+    cells = table.iloc[headed:, place]
+    values = pd.to_numeric(cells, errors="coerce").to_numpy()
     odd = ~np.isin(values, (1, -1, 0))
     if odd.any():
         i = int(np.argmax(odd))
         raise LabelError(
-            f"{path}: the label of {ids.tolist()[i]!r} is {cells[i]!r}; +1, -1 or 0 (unknown) is "
-            "expected."
+            f"{path}: the label of {ids.tolist()[i]!r} is {cells.iloc[i]!r}, not +1, -1 or 0."
         )
     if not values.any():
         raise LabelError(f"{path}: no protein has the label +1 or -1.")
-    return pd.Series(values.astype(np.int64).tolist(), index=pd.Index(ids, name=name))
+    index = pd.Index(ids, name=header[0] if headed else None)
+    return pd.Series(values.astype(np.int64).tolist(), index=index)
 
 
 def _stack(paths: Mapping[str, Path], proteins: "pd.Index[str]", *, centered: bool) -> xr.DataArray:
-    """Return the kernels of the annotated `proteins`; only one whole kernel exists at a time."""
+    """Return the kernels of the annotated `proteins`, reading one whole kernel at a time."""
     parts = []
     for name in KERNELS:
         path = paths[name]
@@ -286,9 +266,8 @@ def _stack(paths: Mapping[str, Path], proteins: "pd.Index[str]", *, centered: bo
         objects = whole.indexes["object"]
         if proteins.name in objects:
             raise LabelError(
-                f"{paths['labels']}: the first row, {proteins.name!r}, looks like a header (its "
-                f"label is no number), but is a protein of kernel {name!r}. Its label is +1, -1 or "
-                "0 (unknown)."
+                f"{paths['labels']}: the first row, {proteins.name!r}, is no header but a protein "
+                f"of kernel {name!r}. Its label must be +1, -1 or 0 (unknown)."
             )
         there = objects.intersection(proteins, sort=False)
         part = stack_kernels({name: whole.sel(object=there, object_bis=there)}, objects=proteins)
@@ -298,7 +277,7 @@ def _stack(paths: Mapping[str, Path], proteins: "pd.Index[str]", *, centered: bo
 
 
 def _read_kernel(path: Path) -> xr.DataArray:
-    """Return a kernel without the blanks around its IDs; say where a tab at the end is wrong."""
+    """Return a kernel, its IDs without blanks around them; explain tabs at the ends of lines."""
     try:
         whole = read_kernel(path)
     except MKMCError as error:
@@ -306,8 +285,7 @@ def _read_kernel(path: Path) -> xr.DataArray:
             first = _unzipped(path).partition(b"\n")[0].rstrip(b"\r")
         if first.endswith(b"\t"):
             raise type(error)(
-                f"{error} (Its first line ends in a tab, so one more cell follows. Remove the "
-                "tabs at the ends of the lines.)"
+                f"{error} (Its first line ends in a tab. Remove tabs at the ends of lines.)"
             ) from error
         raise
     if "object" not in whole.indexes:
@@ -317,35 +295,33 @@ def _read_kernel(path: Path) -> xr.DataArray:
 
 
 def _unzipped(path: Path) -> bytes:
-    """Return what is in a file, gzipped or not, whatever it is called."""
+    """Return the content of a file, gzipped or not, whatever its name."""
     raw = path.read_bytes()
     return gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
 
 
-def _check_seen(kernels: xr.DataArray, paths: Mapping[str, Path]) -> None:
-    """Raise where a kernel or a protein is seen nowhere, warn where a kernel misses proteins."""
-    seen = visible_objects(kernels)
-    proteins = seen["object"].values
-    missing = {name: proteins[~row] for name, row in zip(KERNELS, seen.values, strict=True)}
-    for name, absent in missing.items():
-        if len(absent) == len(proteins):
+def _check_visible(kernels: xr.DataArray, paths: Mapping[str, Path]) -> None:
+    """Raise if a kernel or a protein is visible nowhere, warn if a kernel lacks proteins."""
+    visible, proteins = visible_objects(kernels).values, kernels["object"].values
+    for name, row in zip(KERNELS, visible, strict=True):
+        if not row.any():
             raise KernelError(
                 f"{paths[name]}: kernel {name!r} sees none of the {len(proteins):,} annotated "
-                f"proteins of {paths['labels'].name} ({name_some(proteins)}). Give both the same "
-                "IDs."
+                f"proteins of {paths['labels'].name} ({name_some(proteins)}). Unify the IDs."
             )
-    unknown = proteins[~seen.values.any(axis=0)]
-    if len(unknown):
+    if not visible.any(axis=0).all():
         raise LabelError(
-            f"{paths['labels']}: {name_some(unknown)} annotated, but in no kernel. Give labels and "
-            "kernels the same IDs, or set the label to 0."
+            f"{paths['labels']}: {name_some(proteins[~visible.any(axis=0)])} annotated, but in no "
+            "kernel. Give labels and kernels the same IDs, or set the label to 0."
         )
-    if incomplete := {name: absent for name, absent in missing.items() if len(absent)}:
-        lines = [f"{n!r} misses {len(a):,} ({name_some(a, most=3)})" for n, a in incomplete.items()]
-        warn(
-            f"of {len(proteins):,} annotated proteins {'; '.join(lines)}. The kernels are "
-            "incomplete there."
-        )
+    lines = [
+        f"{name!r} misses {(~row).sum():,} ({name_some(proteins[~row], most=3)})"
+        for name, row in zip(KERNELS, visible, strict=True)
+        if not row.all()
+    ]
+    if lines:
+        known = f"of {len(proteins):,} annotated proteins"
+        warn(f"{known} {'; '.join(lines)}. The kernels are incomplete there.")
 
 
 def _normalized(kernels: xr.DataArray, repair: Method | None) -> xr.DataArray:
@@ -357,10 +333,10 @@ def _normalized(kernels: xr.DataArray, repair: Method | None) -> xr.DataArray:
         return normalize(kernels)
     except IndefiniteKernelError as error:
         raise IndefiniteKernelError(
-            f"{error} load_yeast(..., repair='clip') calls it before normalizing."
+            f"{error} load_yeast(..., repair='clip') does so before normalizing."
         ) from error
     except KernelError as error:
         raise KernelError(
             f"{error} load_yeast(..., preprocess=False) returns the kernels as they are in the "
-            "files, to do so."
+            "files, for you to change."
         ) from error

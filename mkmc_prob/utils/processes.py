@@ -92,8 +92,7 @@ def in_processes(
             yield result
     except BrokenExecutor as error:
         raise PoolError(
-            "workers: a worker process died. If it ran out of memory, use fewer workers. "
-            f"({type(error).__name__}: {error})"
+            "workers: a worker process died. If it ran out of memory, use fewer workers."
         ) from error
     except pickle.PicklingError as error:
         told = str(error.__cause__ or error).strip(' \n"').splitlines()[-1]
@@ -156,7 +155,7 @@ def _end_with_parent() -> None:
 def _handled(handler: Callable[..., Any]) -> Iterator[None]:
     """Handle Ctrl-C by ``handler(before, number, frame)`` while the block runs.
 
-    `before` is the previous handler. Outside the main thread, and where Ctrl-C is ignored, nothing
+    `before` is the previous handler. Outside the main thread, and if Ctrl-C is ignored, nothing
     changes.
     """
     before = signal.getsignal(signal.SIGINT)

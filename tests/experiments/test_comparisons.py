@@ -421,16 +421,12 @@ def test_what_is_no_study_is_named(study, function):
             function(wrong)
     with pytest.raises(MKMCError, match="study: it has no variable 'roc'"):
         function(study.drop_vars("roc"))
-    with pytest.raises(MKMCError, match=r"roc has dims .*choose it as a list"):
+    with pytest.raises(MKMCError, match=r"roc has dims .* as a list"):
         function(study.sel(ratio=0.5))
-    with pytest.raises(MKMCError, match="roc has no ratio: its dimension is empty"):
+    with pytest.raises(MKMCError, match=r"roc has dims .*'ratio': 0.* none of them empty"):
         function(study.isel(ratio=[]))
-    with pytest.raises(MKMCError, match="roc is of dtype <U1, not numbers"):
-        function(study.assign(roc=xr.full_like(study["roc"], "x", dtype="<U1")))
-    with pytest.raises(LabelError, match="its dimension 'matrix' has no labels"):
+    with pytest.raises(LabelError, match=r"roc has dims .* all but the first labeled"):
         function(study.drop_vars("matrix"))
-    with pytest.raises(LabelError, match="completion 'mkmc' occurs more than once"):
-        function(study.isel(completion=[0, 0, 1]))
 
 
 def test_a_score_that_only_some_methods_have_is_named(study):

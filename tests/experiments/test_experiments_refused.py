@@ -12,47 +12,13 @@ from test_comparisons import made_study
 from test_experiments import problem
 
 from mkmc_prob import KernelError, LabelError, MKMCError, fit, zero_impute
-from mkmc_prob.experiments import folder as folders
 from mkmc_prob.experiments import mkmc, run_study, save_figures, study_summary, study_times
 from mkmc_prob.experiments.classification import draw_order
-from mkmc_prob.experiments.folder import Folder
 
 ONE = {"ratios": [0.3], "repetitions": 1, "strength": 1.0, "seed": 7}
 
 
 # Folders
-
-
-def test_runs_that_begin_at_once_write_one_record(tmp_path):
-    """Each of them adds a method; none is lost, and only one seed wins."""
-    for round_ in range(5):
-        path, barrier = tmp_path / str(round_), threading.Barrier(8)
-        refused = []
-
-        def begin(i, path=path, barrier=barrier, refused=refused):
-            barrier.wait()
-            try:
-                Folder(path).open({"seed": i % 2, "methods": {f"m{i}": "it"}})
-            except MKMCError as error:
-                refused.append((i, str(error)))
-
-        runs = [threading.Thread(target=begin, args=(i,)) for i in range(8)]
-        for run in runs:
-            run.start()
-        for run in runs:
-            run.join()
-        known = Folder(path).settings()
-        assert set(known["methods"]) == {f"m{i}" for i in range(8) if i % 2 == known["seed"]}
-        assert {i % 2 for i, _ in refused} == {1 - known["seed"]}
-        assert all("seed is" in told for _, told in refused)
-        assert [file.name for file in path.iterdir()] == ["settings.json"]
-
-
-def test_a_lock_that_stayed_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(folders, "PATIENCE", 0.1)
-    (tmp_path / "settings.lock").touch()
-    with pytest.raises(MKMCError, match=r"settings\.lock is there.*delete the file"):
-        run_study(*problem(kernels=1), methods=["zero"], folder=tmp_path, **ONE)
 
 
 def test_cells_of_a_method_that_is_not_on_record_are_named(tmp_path):
@@ -61,7 +27,7 @@ def test_cells_of_a_method_that_is_not_on_record_are_named(tmp_path):
     record = json.loads((tmp_path / "settings.json").read_text())
     del record["methods"]["a_b c"]
     (tmp_path / "settings.json").write_text(json.dumps(record))
-    with pytest.raises(MKMCError, match=r"cells of method 'a_b c', which settings\.json does not"):
+    with pytest.raises(MKMCError, match=r"cells of method 'a_b c', which is not in settings\.json"):
         run_study(stack, classes, methods=["zero"], folder=tmp_path, **ONE)
 
 
@@ -123,9 +89,9 @@ def test_folders_that_cannot_be_made(tmp_path):
         lambda path: run_study(*problem(kernels=1), methods=["zero"], folder=path, **ONE),
         lambda path: save_figures(made_study(2), path, formats="png"),
     ):
-        with pytest.raises(FileExistsError, match=r"folder: .*file cannot be made"):
+        with pytest.raises(FileExistsError, match=r"File exists: .*file"):
             use(tmp_path / "file")
-        with pytest.raises(NotADirectoryError, match=r"folder: .*below cannot be made"):
+        with pytest.raises(NotADirectoryError, match=r"Not a directory: .*below"):
             use(tmp_path / "file" / "below")
 
 
@@ -137,12 +103,16 @@ def test_folders_that_cannot_be_made(tmp_path):
     [
         ({"methods": {"a\0b": "zero"}}, LabelError, "methods: label .* NUL character"),
         ({"methods": {"a\ud800": "zero"}}, LabelError, "methods: label .* surrogate pair"),
-        ({"methods": {"mkmc": partial(fit, strength=1.0)}}, MKMCError, "'mkmc' names a built-in"),
-        ({"methods": {"mkmc_chosen": mkmc}}, MKMCError, "'mkmc_chosen' names a built-in"),
-        ({"methods": {"zero": "mean"}}, MKMCError, "'zero' names .* Give it a name of its own"),
-        ({"methods": {"mean": lambda stack: stack}}, MKMCError, "'mean' names a built-in"),
-        ({"ratios": [0.3, 0.1 + 0.2]}, MKMCError, "ratios: .*each once .those that differ by no"),
-        ({"seed": 2**63}, KernelError, "seed: 9223372036854775808 found; it cannot be saved"),
+        (
+            {"methods": {"mkmc": partial(fit, strength=1.0)}},
+            MKMCError,
+            "'mkmc' is the name of",
+        ),
+        ({"methods": {"mkmc_chosen": mkmc}}, MKMCError, "'mkmc_chosen' is the name of"),
+        ({"methods": {"zero": "mean"}}, MKMCError, "'zero' is the name .* a name of its own"),
+        ({"methods": {"mean": lambda stack: stack}}, MKMCError, "'mean' is the name of"),
+        ({"ratios": [0.3, 0.1 + 0.2]}, MKMCError, "ratios: .*each once"),
+        ({"seed": 2**63}, KernelError, "seed: 9223372036854775808 found; a whole number"),
         ({"C": 1e11}, KernelError, "C: 100000000000.0 found; .*LIBSVM, does not end"),
         ({"C": [1.0, 1e11]}, KernelError, "LIBSVM, does not end"),
         ({"train_sizes": [24]}, MKMCError, "no division .the numbers do not allow one. with"),
@@ -207,9 +177,7 @@ def test_a_method_that_leaves_is_named(workers):
 
 
 def test_a_process_that_ends_is_told_with_its_cells():
-    with pytest.raises(
-        MKMCError, match=r"process that computed one of these cells ended: .*'mine'"
-    ):
+    with pytest.raises(MKMCError, match=r"worker process died.*In flight were .*'mine'"):
         run_study(
             *problem(kernels=1), methods={"mine": ends}, **ONE | {"repetitions": 2, "workers": 2}
         )
@@ -229,7 +197,7 @@ def test_what_cannot_go_to_another_process_is_named():
 
     stack, classes = problem(kernels=1)
     options = ONE | {"repetitions": 2, "workers": 2}
-    with pytest.raises(MKMCError, match=r"methods, 'mine': it cannot be handed.*workers=1"):
+    with pytest.raises(MKMCError, match=r"cannot be passed.*workers=1.*method 'mine'"):
         run_study(stack, classes, methods=["zero", {"mine": locked}], **options)
-    with pytest.raises(MKMCError, match="missingness: it cannot be handed"):
+    with pytest.raises(MKMCError, match=r"cannot be passed.*lock.*workers=1"):
         run_study(stack, classes, methods=["zero"], missingness=missing, **options)

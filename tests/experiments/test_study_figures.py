@@ -335,7 +335,7 @@ def test_what_is_no_study_is_named(study, plot):
     with pytest.raises(MKMCError, match="study: it has no variable"):
         plot(study[["strength"]])
     for bars in ("std", None, 0.95):
-        with pytest.raises(MKMCError, match=r"bars: .* found. Choose one of 'se', 'ci', 'sd'"):
+        with pytest.raises(MKMCError, match=r"bars: .* found; 'se' or 'ci' or 'sd'"):
             plot(study, bars=bars)
     assert not plt.get_fignums()  # no empty figure is left behind
 

@@ -128,7 +128,7 @@ def test_what_is_no_study_is_refused(study, tmp_path):
         with pytest.raises(MKMCError, match=r"folder: .* the name of a folder"):
             write_study(study, folder)
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"folder: .*file cannot be made"):
+    with pytest.raises(OSError, match=r"File exists: .*file"):
         write_study(study, tmp_path / "file")
 
 
@@ -217,7 +217,7 @@ def test_errors_are_one_line_and_the_help_shows_defaults(tmp_path, capsys):
         main(["digits", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "(default: 0.1)" in told
-    assert "same command again goes on where it was ended" in told
+    assert "same command again continues where it ended" in told
 
 
 def test_what_it_cannot_do_it_says(capsys):
