@@ -5,8 +5,7 @@ those among them that hold the kernels, say what is visible or label; or an erro
 the file holds. Nothing that is read is executed: pickled objects are never loaded.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ import scipy.io
 from numpy.typing import NDArray
 
 from ..errors import KernelError, LabelError
+from ..utils.files import decoding
 
 #: Files that hold arrays: `read_stack` reads them.
 ARRAY_SUFFIXES = (".npy", ".npz", ".mat", ".nc")
@@ -36,18 +36,6 @@ EXACT = 2.0**53
 
 #: What a file holds, by name: an array of numbers or text, or why it was not loaded.
 Variables = Mapping[str, NDArray[Any] | str]
-
-
-@contextmanager
-def decoding(path: Path, kind: str) -> Iterator[None]:
-    """Say which file it is that a decoder stumbles over: they raise nearly anything."""
-    try:
-        yield
-    except Exception as error:
-        raise KernelError(
-            f"{path}: not readable as {kind} ({type(error).__name__}: {error}). It is damaged or "
-            "of another kind; save it again."
-        ) from error
 
 
 def read_npy(path: Path) -> NDArray[Any]:

@@ -17,11 +17,11 @@ import xarray as xr
 
 from ..errors import KernelError, MKMCError
 from ..stacks.stack import DIMS, check_stack, stack_kernels
-from ..utils.files import a_path, replace_file
+from ..utils.files import a_path
+from ..utils.netcdf import read_netcdf, write_netcdf
 from .arrays import (
     ARRAY_SUFFIXES,
     axis_of_kernels,
-    decoding,
     find_kernels,
     find_labels,
     find_visible,
@@ -154,7 +154,7 @@ def read_stack(
 def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
     """Write `stack` to a netCDF file, which `read_stack` reads without loss.
 
-    The file appears, or replaces an older one, only when it is complete and has been read back.
+    The file is made and read back in memory, and replaces an older one only when it is complete.
 
     Parameters
     ----------
@@ -171,6 +171,13 @@ def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
         is.
     KernelError, LabelError
         Where `stack` is not a stack of kernels, as `stack_kernels` checks it.
+    OSError
+        If the file cannot be written: for instance, the disk is full or the folder read-only.
+
+    Notes
+    -----
+    Writing takes about 1.2 times the size of the file in memory, in addition to `stack` and the
+    copy that is checked. A stack too large for that belongs in another format, such as zarr.
 
     Examples
     --------
@@ -185,30 +192,7 @@ def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
     ...     read_stack(Path(folder) / "stack.nc").identical(stack)
     True
     """
-    path = a_path(path)
-    if path.suffix.lower() != ".nc":
-        raise MKMCError(
-            f"{path}: write_stack writes netCDF, whose suffix is .nc. Name the file "
-            f"{path.with_suffix('.nc').name!r}."
-        )
-    checked = check_stack(stack)
-    with replace_file(path) as draft:
-        try:
-            whole = checked.to_dataset()
-            # In place of what an earlier file left in `encoding` (packed integers lose digits); NaN
-            # is a value here, not a mark in the file.
-            plain = {name: {"_FillValue": None} for name in whole.variables}
-            whole.to_netcdf(draft, engine="h5netcdf", encoding=plain)
-            if not _read_netcdf(draft).identical(checked):
-                raise ValueError("it would come back changed")
-        except OSError:
-            raise  # the disk, not the stack
-        except Exception as error:
-            raise MKMCError(
-                f"{path}: netCDF cannot hold this stack ({error}). Make its attributes and further "
-                "coordinates text or numbers, without the names that netCDF keeps for itself "
-                "('units', 'dtype', 'coordinates')."
-            ) from error
+    write_netcdf(check_stack(stack).to_dataset(), path, what="stack")
 
 
 @contextmanager
@@ -221,12 +205,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _read_netcdf(path: Path) -> xr.DataArray:
-    with (
-        decoding(path, "netCDF-4"),
-        # Entries and labels are taken as they stand: no attribute scales them.
-        xr.open_dataset(path, engine="h5netcdf", mask_and_scale=False) as file,
-    ):
-        whole = file.load()
+    whole = read_netcdf(path)
     if "mkmc_prob_layout" in whole.attrs:
         raise KernelError(
             f"{path}: this is a result that MKMCResult.save wrote. Call load_result(path); its "

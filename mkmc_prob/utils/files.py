@@ -1,4 +1,4 @@
-"""Files that are read whole, and appear whole or not at all; work that Ctrl-C cannot break off."""
+"""Paths, unreadable files, and files that appear whole or not at all."""
 
 import os
 import tempfile
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import MKMCError
+from ..errors import KernelError, MKMCError
 
 
 def a_path(given: Any) -> Path:
-    """Return `given` as a path; raise MKMCError where it is none."""
+    """Return `given` as a path; raise MKMCError if it is not a path."""
     try:
         return Path(given)
     except TypeError as error:
@@ -19,10 +19,22 @@ def a_path(given: Any) -> Path:
 
 
 @contextmanager
-def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a draft to write; put it in the place of `path` once the block ends without an error.
+def decoding(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a decoder raises (nearly anything) into a KernelError that names the file."""
+    try:
+        yield
+    except Exception as error:
+        raise KernelError(
+            f"{path}: not readable as {kind} ({type(error).__name__}: {error}). It is damaged or "
+            "of another kind; save it again."
+        ) from error
 
-    An interrupted or failed write leaves an older file as it was.
+
+@contextmanager
+def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the path of a draft, which replaces `path` if the block ends without an error.
+
+    If writing fails or is interrupted, an existing file stays as it was.
     """
     path = a_path(path)
     if not path.parent.is_dir():

@@ -65,11 +65,12 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch) -
     old = stack_kernels(kernels(2, 3))
     write_stack(old, path)
 
-    def interrupted(self, target, **options) -> None:
-        Path(target).write_bytes(b"half")
+    def interrupted(draft: Path, data: memoryview) -> None:
+        with draft.open("wb") as file:
+            file.write(data[: len(data) // 2])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", interrupted)
+    monkeypatch.setattr(Path, "write_bytes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_stack(2 * old, path)
     assert [p.name for p in tmp_path.iterdir()] == ["k.nc"]
