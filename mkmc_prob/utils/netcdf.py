@@ -97,8 +97,6 @@ def _loaded(path: Any, opener: Callable[..., T]) -> T:
     path = a_path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file.")
-    with path.open("rb"):
-        pass  # an OSError if the file cannot be read; what is raised below concerns its content
     with decoding(path, "a netCDF file"), opener(path, **AS_STORED) as opened:
         return opened.load()
 
