@@ -4,7 +4,7 @@ A protocol is a random order of the visible pairs of kernel and object, of which
 removed. The removals of all protocols are therefore nested in the share.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -60,8 +60,12 @@ def rows_to_remove(
         order = _last_of_each_object_last(order, pairs)
     if chosen.once:  # each unit is one pair
         order = order[np.sort(np.unique(pairs.objects[order], return_index=True)[1])]
-    parts = _parts(order, pairs, each_kernel=chosen.each_kernel)
-    return np.concatenate([_first(part, pairs, rows, share, of) for part, rows in parts])
+    rows = np.bincount(pairs.kernels, minlength=1)
+    if not chosen.each_kernel:
+        return _first(order, pairs, rows, share, of)
+    by_kernel = zip(range(len(rows)), np.diag(rows), strict=True)  # each unit is one pair
+    parts = [(order[pairs.kernels[order] == k], own) for k, own in by_kernel]
+    return np.concatenate([_first(part, pairs, own, share, of) for part, own in parts])
 
 
 def _at_random(pairs: Pairs, rng: np.random.Generator) -> Indices:
@@ -100,18 +104,11 @@ def _last_of_each_object_last(order: Indices, pairs: Pairs) -> Indices:
     return order[np.argsort(is_last, kind="stable")]
 
 
-def _parts(order: Indices, pairs: Pairs, *, each_kernel: bool) -> Iterator[tuple[Indices, Indices]]:
-    """Yield each part of the order to which the share applies, and its rows per kernel."""
-    rows = np.bincount(pairs.kernels, minlength=1)
-    if not each_kernel:
-        yield order, rows
-        return
-    for k in range(len(rows)):  # each unit is one pair
-        yield order[pairs.kernels[order] == k], np.where(np.arange(len(rows)) == k, rows, 0)
-
-
 def _first(order: Indices, pairs: Pairs, rows: Indices, share: float, of: str) -> Indices:
-    """Return the pairs of the first units of `order`, in the number nearest to the share."""
+    """Return the pairs of the first units of `order`, in the number nearest to the share.
+
+    `rows` counts per kernel the visible rows that the share refers to.
+    """
     place = np.full(pairs.n_units, -1)
     place[order] = np.arange(len(order))
     places = place[pairs.units]
