@@ -11,6 +11,7 @@ from xarray.backends import H5NetCDFStore
 
 from ..errors import MKMCError
 from .files import a_path, decoding, replace_file
+from .processes import interrupts_held
 
 T = TypeVar("T", xr.Dataset, xr.DataTree)
 
@@ -65,12 +66,13 @@ def write_netcdf(
         )
     bytearray(int(1.3 * data.nbytes) + 2**24)  # MemoryError here: inside HDF5 it would be a crash
     try:
-        tree = data if isinstance(data, xr.DataTree) else xr.DataTree(data)
-        image = _image(tree, checksums)
-        with xr.open_datatree(image, cache=False, **AS_STORED) as found:
-            pieces = zip(_pieces(tree), _pieces(found), strict=True)
-            if not all(piece.identical(back) for piece, back in pieces):
-                raise ValueError("it would come back changed")
+        with interrupts_held() as struck:  # h5py loses some of them
+            tree = data if isinstance(data, xr.DataTree) else xr.DataTree(data)
+            image = _image(tree, checksums)
+            with xr.open_datatree(image, cache=False, **AS_STORED) as found:
+                pieces = zip(_pieces(tree), _pieces(found), strict=True)
+                if not all(piece.identical(back) for piece, back in pieces):
+                    raise ValueError("it would come back changed")
     except MemoryError:
         raise
     except Exception as error:  # xarray, h5netcdf and h5py raise nearly anything
@@ -79,6 +81,8 @@ def write_netcdf(
             "coordinates of the stack text or numbers, without the names that netCDF keeps for "
             "itself ('units', 'dtype', 'coordinates'), or drop them."
         ) from error
+    if struck:
+        raise KeyboardInterrupt
     with image.getbuffer() as content, replace_file(path) as draft:
         draft.write_bytes(content)
 
