@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import h5netcdf  # type: ignore[import-untyped]
+import numpy as np
 import xarray as xr
 from xarray.backends import H5NetCDFStore
 
@@ -55,8 +56,9 @@ def write_netcdf(
 
     Notes
     -----
-    Writing takes about 1.2 times the size of the file in memory, in addition to `data`: 1.2 GB
-    for a file of 1 GB. Stacks too large for that need another format, zarr for instance.
+    In addition to `data`, writing takes as much memory as the file plus 1.4 times the largest
+    kernel: 1.2 GB for eight kernels in a file of 1 GB. Stacks too large for that need another
+    format, zarr for instance.
     """
     path = a_path(path)
     if path.suffix.lower() != ".nc":
@@ -64,7 +66,7 @@ def write_netcdf(
             f"{path}: {what}s are netCDF files, whose suffix is .nc. Name the file "
             f"{path.with_suffix('.nc').name!r}."
         )
-    bytearray(int(1.3 * data.nbytes) + 2**24)  # MemoryError here: inside HDF5 it would be a crash
+    np.empty(int(1.3 * data.nbytes) + 2**24, np.uint8)  # MemoryError here; in HDF5 it is a crash
     try:
         with interrupts_held() as struck:  # h5py loses some of them
             tree = data if isinstance(data, xr.DataTree) else xr.DataTree(data)
