@@ -1,4 +1,4 @@
-"""Data to try the package on. Nothing enters this file but exports."""
+"""Bundled data and simulated data."""
 
 from .fusion import FusionProblem, make_fusion_problem
 from .multiple_features import MultipleFeatures, load_multiple_features, multiple_features

@@ -1,8 +1,4 @@
-"""Made-up data for data fusion: several sources look at the same objects of two classes.
-
-Enters: sizes and a seed. Leaves: complete kernel matrices of different kinds as a labelled stack,
-and the classes: a stand-in of any size for the paper's yeast proteins.
-"""
+"""Simulated data fusion: complete kernels of several sources over objects of two classes."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,35 +7,34 @@ import numpy as np
 import xarray as xr
 from scipy.spatial.distance import pdist, squareform
 
-from ..errors import MKMCError
 from ..kernels.features import linear_kernel
 from ..kernels.graphs import laplacian_kernel
 from ..linalg.symmetric import Matrix
 from ..stacks.stack import stack_kernels
-from ..utils.arguments import generator, real_number, whole_number
+from ..utils.arguments import checked, seed, share, whole
 
-#: How far apart the classes are in the first source and in the last, in standard deviations of
+#: The distance between the classes in the first and in the last source, in standard deviations of
 #: the source's own noise.
 SEPARATION = (3.0, 0.1)
-#: The standard deviation of that noise, where all sources' shared structure has 1.
+#: The standard deviation of that noise, relative to the structure that all sources share.
 NOISE = (0.3, 1.0)
-#: How many latent variables, the class beside, all sources see.
+#: The number of latent variables that all sources share, in addition to the class.
 SHARED = 5
 #: Source k has k times as many features.
 FEATURES = 10
-#: How many nearest neighbours an object is joined to in a graph, and how far that carries.
-NEIGHBOURS, REACH = 10, 10.0
+#: The number of nearest neighbors in a graph, and the weight of its Laplacian.
+NEIGHBORS, REACH = 10, 10.0
 
 
 class FusionProblem(NamedTuple):
-    """What `make_fusion_problem` returns.
+    """The result of `make_fusion_problem`.
 
     Parameters
     ----------
     kernels
-        A complete stack: dims ``("kernel", "object", "object_bis")``, one kernel a source.
+        A complete stack: dims ``("kernel", "object", "object_bis")``, one kernel per source.
     classes
-        The class of each object, +1 or -1: integers over ``object``, labelled alike.
+        The class of each object, +1 or -1: integers over ``object`` with the same labels.
 
     Examples
     --------
@@ -53,6 +48,7 @@ class FusionProblem(NamedTuple):
     classes: xr.DataArray
 
 
+@checked(n_objects=whole(least=4), n_kernels=whole(least=1), positive_share=share, seed=seed)
 def make_fusion_problem(
     n_objects: int = 2318,
     n_kernels: int = 7,
@@ -60,53 +56,54 @@ def make_fusion_problem(
     positive_share: float = 497 / 2318,
     seed: int | np.random.Generator = 0,
 ) -> FusionProblem:
-    """Make kernel matrices of several sources that look at the same objects of two classes.
+    """Simulate kernel matrices of several sources over the same objects of two classes.
 
     The default sizes are those of the paper's yeast proteins (section 5): 2,318 objects, 497 of
     them positive, seven kernels. Source k of K measures 10 k features of an object of class c::
 
         x = W u + s (d c w / 2 + e),    u ~ N(0, I), e ~ N(0, I)
 
-    with u five latent variables that all sources share, W the source's own random loadings (a
-    feature's share of W u has variance 1 on average), w its own random unit vector, e its own
-    noise. From the first source to the last, d (how far apart the classes are, in standard
-    deviations of the noise) falls evenly from 3 to 0.1, and s rises evenly from 0.3 to 1: the last
-    says next to nothing about the class. The kinds of kernel take turns, and all are centered, then
-    normalized, as `center` and `normalize` do, which leaves rank `n_objects` - 1 at most:
+    where all sources share the five latent variables u, and each source has its own random
+    loadings W (the components of W u have variance 1 on average), random unit vector w and noise e.
+    From the first source to the last, d (the distance between the classes, in standard deviations
+    of the noise) falls evenly from 3 to 0.1 and s rises evenly from 0.3 to 1, so that the last
+    source is almost uninformative about the class. Three types of kernel alternate. All are
+    centered and then normalized, as by `center` and `normalize`, which leaves a rank of at most
+    `n_objects` - 1:
 
     - ``"rbf_k"``: exp(-||x - y||^2 / (2 m)), m the median squared distance: rank `n_objects` - 1.
     - ``"linear_k"``: x'y: rank 10 k, or `n_objects` - 1 if that is less.
-    - ``"graph_k"``: (I + 10 L)^-1, the regularized Laplacian kernel of the graph that joins each
-      object to the 10 nearest to it, L the graph's Laplacian: rank `n_objects` - 1.
+    - ``"graph_k"``: (I + 10 L)^-1, the regularized Laplacian kernel, with L the Laplacian of the
+      graph that joins each object to its 10 nearest neighbors: rank `n_objects` - 1.
 
     Parameters
     ----------
     n_objects
-        How many objects, at least 4.
+        The number of objects, at least 4.
     n_kernels
-        How many sources, at least 1. A single one is like the first of several.
+        The number of sources, at least 1. A single source is like the first of several.
     positive_share
-        The share of objects of class +1, between 0 and 1; rounded to whole objects, at least one
-        of each class.
+        The share of objects of class +1, between 0 and 1; rounded to whole objects, with at least
+        one of each class.
     seed
-        An integer draws the same every time; a `numpy.random.Generator` is advanced.
+        An integer gives the same draws each time; a `numpy.random.Generator` is advanced.
 
     Returns
     -------
     FusionProblem
-        ``kernels``, a complete stack, each kernel exactly symmetric, positive semidefinite and
-        with unit diagonal; and ``classes``. `remove_objects` makes kernels incomplete.
+        ``kernels``, a complete stack, each kernel exactly symmetric, positive semidefinite and with
+        unit diagonal; and ``classes``. `remove_objects` makes the kernels incomplete.
 
     Raises
     ------
     MKMCError
-        Where an argument is not as described; the message names it.
+        If an argument is invalid; the message names it.
 
     Notes
     -----
-    Three kernels are not the first three of seven: d and s always span their whole range. The
-    classes are the same for any number of kernels. Beside the result it takes the memory of a few
-    kernels.
+    Three kernels are not the first three of seven, because d and s always span their whole range.
+    The classes are the same for any number of kernels. In addition to the result, a few kernels are
+    held in memory.
 
     Examples
     --------
@@ -117,25 +114,18 @@ def make_fusion_problem(
     >>> (classes == 1).sum().item()
     11
     """
-    size = whole_number(n_objects, "n_objects", least=4)
-    count = whole_number(n_kernels, "n_kernels", least=1)
-    share = real_number(positive_share)
-    if share is None or not 0 < share < 1:
-        raise MKMCError(
-            f"positive_share: {positive_share!r} found; a number between 0 and 1 is needed, the "
-            "share of objects of class +1."
-        )
-    rng = generator(seed)
+    size = n_objects
+    rng = np.random.default_rng(seed)
     classes = np.full(size, -1)
-    classes[rng.permutation(size)[: min(max(round(share * size), 1), size - 1)]] = 1
+    classes[rng.permutation(size)[: min(max(round(positive_share * size), 1), size - 1)]] = 1
     shared = rng.standard_normal((size, SHARED))
-    kinds = [KINDS[k % len(KINDS)] for k in range(count)]
+    kinds = [KINDS[k % len(KINDS)] for k in range(n_kernels)]
     names = [f"{name}_{k + 1}" for k, (name, _) in enumerate(kinds)]
     objects = [f"object_{i:0{len(str(size - 1))}d}" for i in range(size)]
-    # The stack's frame first, each kernel into its place then: all of them exist only once.
-    frame = np.broadcast_to(1.0, (size, size))
-    kernels = stack_kernels(dict.fromkeys(names, frame), objects=objects)
-    levels = zip(np.linspace(*SEPARATION, count), np.linspace(*NOISE, count), strict=True)
+    # The kernels are written into a stack made before, so that each is in memory only once.
+    blank = np.broadcast_to(1.0, (size, size))
+    kernels = stack_kernels(dict.fromkeys(names, blank), objects=objects)
+    levels = zip(np.linspace(*SEPARATION, n_kernels), np.linspace(*NOISE, n_kernels), strict=True)
     for k, (separation, noise) in enumerate(levels):
         width = FEATURES * (k + 1)
         toward = rng.standard_normal(width)
@@ -157,8 +147,8 @@ def make_fusion_problem(
 
 
 def _centered_and_normalized(matrix: Matrix) -> Matrix:
-    """Do what `normalize(center(...))` does, in place and without its checks."""
-    matrix += matrix.T  # exactly symmetric; the factor 2 goes with the lengths
+    """Compute `normalize(center(...))` in place and without its checks."""
+    matrix += matrix.T  # exactly symmetric; normalizing removes the factor 2
     mean = matrix.mean(axis=0)
     matrix -= mean[:, None] + mean
     matrix += mean.mean()
@@ -175,10 +165,10 @@ def _rbf(features: Matrix) -> Matrix:
 
 
 def _graph(features: Matrix) -> Matrix:
-    return laplacian_kernel(features, n_neighbors=NEIGHBOURS, reach=REACH)
+    return laplacian_kernel(features, n_neighbors=NEIGHBORS, reach=REACH)
 
 
-#: The kinds of kernel, in their turn.
+#: The types of kernel, in the order in which they alternate.
 KINDS: tuple[tuple[str, Callable[[Matrix], Matrix]], ...] = (
     ("rbf", _rbf),
     ("linear", linear_kernel),

@@ -1,7 +1,6 @@
-"""The bundled *Multiple Features* data: six descriptions of the same 2,000 handwritten digits.
+"""The bundled *Multiple Features* data: six feature sets of the same 2,000 handwritten digits.
 
-Enters: which digits and which sources. Leaves: the raw features as a table, or complete kernel
-matrices as a labelled stack. The files, their source and their licence are in ``mfeat/``.
+The files and their license are in ``mfeat/``.
 """
 
 from collections.abc import Iterable
@@ -13,11 +12,11 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..errors import LabelError, MKMCError
+from ..errors import LabelError
 from ..kernels.features import linear_kernel, rbf_kernel
 from ..stacks.labels import as_labels
 from ..stacks.stack import stack_kernels
-from ..utils.arguments import generator
+from ..utils.arguments import checked, choice, optional, seed, whole
 
 #: The six sources, in alphabetical order: profile correlations, Fourier coefficients,
 #: Karhunen-Loeve coefficients, morphological features, pixel averages, Zernike moments.
@@ -27,14 +26,14 @@ DIGITS_PER_CLASS = 200
 
 
 class MultipleFeatures(NamedTuple):
-    """What `load_multiple_features` returns.
+    """The result of `load_multiple_features`.
 
     Parameters
     ----------
     kernels
-        A complete stack: dims ``("kernel", "object", "object_bis")``, one kernel a source.
+        A complete stack: dims ``("kernel", "object", "object_bis")``, one kernel per source.
     classes
-        The digit, 0 to 9, that each object shows: integers over ``object``, labelled alike.
+        The digit that each object shows, 0 to 9: integers over ``object`` with the same labels.
 
     Examples
     --------
@@ -48,6 +47,11 @@ class MultipleFeatures(NamedTuple):
     classes: xr.DataArray
 
 
+@checked(
+    n_per_class=whole(least=1, most=DIGITS_PER_CLASS),
+    kernel=choice("rbf", "linear"),
+    seed=optional(seed),
+)
 def load_multiple_features(
     n_per_class: int = 50,
     *,
@@ -55,11 +59,11 @@ def load_multiple_features(
     sources: Iterable[str] | None = None,
     seed: int | np.random.Generator | None = None,
 ) -> MultipleFeatures:
-    """Return kernel matrices of handwritten digits, one kernel for each set of features.
+    """Return kernel matrices of handwritten digits, one kernel per feature set.
 
-    The features are standardised (mean 0, variance 1 over all 2,000 digits). With x and y the
-    features of two digits, p their number and s the median distance between different selected
-    digits, the kernels are::
+    The features are standardized (mean 0, variance 1 over all 2,000 digits). With x and y the
+    features of two digits, p the number of features and s the median distance between different
+    selected digits, the kernels are::
 
         rbf     exp(-||x - y||^2 / (2 s^2))
         linear  x'y / p
@@ -67,37 +71,36 @@ def load_multiple_features(
     Parameters
     ----------
     n_per_class
-        How many of the 200 digits of each class, 1 to 200.
+        The number of digits per class, 1 to 200.
     kernel
         ``"rbf"``: unit diagonal, all entries positive. ``"linear"``: rank at most p, mean diagonal
         about 1.
     sources
-        Which of ``"fac"`` (216 profile correlations), ``"fou"`` (76 Fourier coefficients),
-        ``"kar"`` (64 Karhunen-Loeve coefficients), ``"mor"`` (6 morphological features), ``"pix"``
-        (240 pixel averages) and ``"zer"`` (47 Zernike moments), in which order; all six if left
-        out.
+        The sources, in order, by default all six: ``"fac"`` (216 profile correlations), ``"fou"``
+        (76 Fourier coefficients), ``"kar"`` (64 Karhunen-Loeve coefficients), ``"mor"`` (6
+        morphological features), ``"pix"`` (240 pixel averages), ``"zer"`` (47 Zernike moments).
     seed
-        None takes the first `n_per_class` digits of each class. Otherwise the digits are drawn at
+        None selects the first `n_per_class` digits of each class. Otherwise the digits are drawn at
         random, the same ones for every source.
 
     Returns
     -------
     MultipleFeatures
-        ``kernels``, a complete stack, and ``classes``. An object's label is its class and its
-        number within the class: ``"d3_017"`` is digit 3, number 17 of 0 to 199.
+        ``kernels``, a complete stack, and ``classes``. The label of an object consists of its class
+        and its number within the class: ``"d3_017"`` is digit 3, number 17 of 0 to 199.
 
     Raises
     ------
     MKMCError
-        Where `n_per_class` is not an integer from 1 to 200 or `kernel` is unknown.
+        If `n_per_class`, `kernel` or `seed` is invalid.
     LabelError
-        Where a source is unknown or repeated, or none is asked for.
+        If a source is unknown or repeated, or `sources` is empty.
 
     Notes
     -----
-    A kernel is singular where two selected digits have the same features. Six digits occur twice
-    in the data. In ``"mor"`` and ``"zer"``, which do not see rotations, some 6 and 9 agree as well:
-    with the default digits these two kernels are singular.
+    A kernel is singular if two selected digits have the same features. Six digits occur twice in
+    the data. In ``"mor"`` and ``"zer"``, which are invariant under rotation, some 6 and 9 also have
+    the same features; these two kernels are singular for the default digits.
 
     The data are by R. Duin (UCI Machine Learning Repository, CC BY 4.0, doi:10.24432/C5HC70).
 
@@ -110,25 +113,13 @@ def load_multiple_features(
     >>> digits.classes.sel(object="d3_001").item()
     3
     """
-    if isinstance(n_per_class, bool) or not isinstance(n_per_class, int | np.integer):
-        raise MKMCError(
-            f"n_per_class: {n_per_class!r} is not an integer. Pass one from 1 to "
-            f"{DIGITS_PER_CLASS}."
-        )
-    if not 1 <= n_per_class <= DIGITS_PER_CLASS:
-        raise MKMCError(
-            f"n_per_class: {n_per_class} digits of each class asked for; there are "
-            f"{DIGITS_PER_CLASS}. Pass an integer from 1 to {DIGITS_PER_CLASS}."
-        )
-    if kernel not in ("rbf", "linear"):
-        raise MKMCError(f"kernel: {kernel!r} is unknown. Choose 'rbf' or 'linear'.")
     if isinstance(sources, str):
         sources = [sources]
     wanted = as_labels(SOURCES if sources is None else sources, "sources")
     chosen = [_known(name) for name in wanted.tolist()]
     if not chosen:
-        raise LabelError(f"sources: none asked for. Choose from {', '.join(SOURCES)}.")
-    rows = _choose(int(n_per_class), seed)
+        raise LabelError(f"sources: the list is empty. Choose from {', '.join(SOURCES)}.")
+    rows = _choose(n_per_class, seed)
     similarities = {}
     for name in chosen:
         x = multiple_features(name).to_numpy()
@@ -146,7 +137,7 @@ def load_multiple_features(
 
 
 def multiple_features(source: str) -> pd.DataFrame:
-    """Return the raw features of all 2,000 digits from one source.
+    """Return the raw features of one source for all 2,000 digits.
 
     Parameters
     ----------
@@ -157,12 +148,12 @@ def multiple_features(source: str) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row a digit, labelled as in `load_multiple_features`; float64; not standardised.
+        One row per digit, labeled as in `load_multiple_features`; float64; not standardized.
 
     Raises
     ------
     LabelError
-        Where the source is unknown.
+        If the source is unknown.
 
     Examples
     --------
@@ -173,7 +164,7 @@ def multiple_features(source: str) -> pd.DataFrame:
     path = files(__package__) / "mfeat" / f"mfeat-{_known(source)}.csv.gz"
     with path.open("rb") as file:
         table = pd.read_csv(file, compression="gzip", header=None, skiprows=1)
-    # The last column is the class; the rows are sorted by it, 200 each (so are the labels).
+    # The last column is the class. The rows are sorted by class, 200 each, as are the labels.
     values = table.iloc[:, :-1].to_numpy(dtype=np.float64)
     columns = pd.RangeIndex(values.shape[1], name="feature")
     return pd.DataFrame(values, index=pd.Index(_objects(), name="object"), columns=columns)
@@ -186,21 +177,16 @@ def _known(source: str) -> str:
 
 
 def _objects() -> NDArray[np.str_]:
-    """Return the labels of all digits, in the order of the files."""
+    """Return the labels of all digits in the order of the files."""
     return np.array([f"d{c}_{i:03d}" for c in range(CLASSES) for i in range(DIGITS_PER_CLASS)])
 
 
 def _choose(n_per_class: int, seed: int | np.random.Generator | None) -> NDArray[np.int64]:
-    """Return the rows of the selected digits in the files, in ascending order."""
+    """Return the rows of the selected digits in the files, sorted."""
     if seed is None:
         within = np.tile(np.arange(n_per_class), (CLASSES, 1))
     else:
-        rng = generator(seed)
-        within = np.array(
-            [
-                np.sort(rng.choice(DIGITS_PER_CLASS, n_per_class, replace=False))
-                for _ in range(CLASSES)
-            ]
-        )
-    starts = DIGITS_PER_CLASS * np.arange(CLASSES)
-    return (starts[:, None] + within).ravel()
+        rng = np.random.default_rng(seed)
+        drawn = [rng.choice(DIGITS_PER_CLASS, n_per_class, replace=False) for _ in range(CLASSES)]
+        within = np.sort(drawn, axis=1)
+    return (DIGITS_PER_CLASS * np.arange(CLASSES)[:, None] + within).ravel()

@@ -1,8 +1,4 @@
-"""The paper's two baselines: fill the missing entries of each kernel by itself.
-
-Enters: a labelled stack. Leaves: the same stack without NaN. Nothing here lets one kernel learn
-from another; that is what `fit` is for.
-"""
+"""The paper's two baselines, which complete each kernel without the other kernels."""
 
 import numpy as np
 import xarray as xr
@@ -14,8 +10,8 @@ from ..stacks.stack import check_stack, visible_objects
 def zero_impute(stack: xr.DataArray) -> xr.DataArray:
     """Return `stack` with 0 in place of every missing entry.
 
-    A missing object becomes the zero vector of the kernel's feature space. Algorithm 1 of the
-    paper starts from these matrices.
+    A missing object becomes the zero vector in the kernel's feature space. Algorithm 1 of the paper
+    starts from these matrices.
 
     Parameters
     ----------
@@ -26,13 +22,13 @@ def zero_impute(stack: xr.DataArray) -> xr.DataArray:
     Returns
     -------
     xarray.DataArray
-        The completed stack, each kernel exactly symmetric and positive semidefinite if its visible
-        block is. A kernel that sees no object becomes zero.
+        The completed stack, each kernel exactly symmetric, and positive semidefinite if its visible
+        block is. A kernel without visible objects becomes zero.
 
     Raises
     ------
     KernelError, LabelError
-        Where the stack is not one, see `check_stack`.
+        If the stack is invalid, see `check_stack`.
 
     Examples
     --------
@@ -53,8 +49,8 @@ def zero_impute(stack: xr.DataArray) -> xr.DataArray:
 def mean_impute(stack: xr.DataArray) -> xr.DataArray:
     """Return `stack` with each missing object at the mean of the kernel's visible objects.
 
-    The mean is taken in the feature space of the kernel (the paper's appendix on mean imputation).
-    With v the n visible objects of a kernel and h the hidden ones, and for every i in h::
+    The mean is taken in the kernel's feature space (see the paper's appendix on mean imputation).
+    With v the n visible and h the hidden objects of a kernel, and i in h::
 
         Q_ji = (1/n) sum_k Q_jk          (j in v)
         Q_ii' = (1/n^2) sum_jk Q_jk      (i, i' in h)
@@ -68,16 +64,14 @@ def mean_impute(stack: xr.DataArray) -> xr.DataArray:
     Returns
     -------
     xarray.DataArray
-        The completed stack, each kernel exactly symmetric and positive semidefinite (to rounding)
-        if its visible block is.
+        The completed stack, each kernel exactly symmetric, and positive semidefinite (up to
+        rounding) if its visible block is.
 
     Raises
     ------
-    KernelError
-        Where a kernel sees no object, so that there is no mean; where the stack is not one, see
+    KernelError, LabelError
+        If a kernel has no visible object, and thus no mean, or the stack is invalid, see
         `check_stack`.
-    LabelError
-        As `check_stack` does.
 
     Examples
     --------
@@ -92,12 +86,12 @@ def mean_impute(stack: xr.DataArray) -> xr.DataArray:
     """
     completed = check_stack(stack)  # a copy
     completed.attrs = {"long_name": "kernel matrices, missing objects at the mean"}
-    seen = visible_objects(completed).values
+    visible = visible_objects(completed).values
     names = completed["kernel"].values.tolist()
-    for name, matrix, v in zip(names, completed.values, seen, strict=True):
+    for name, matrix, v in zip(names, completed.values, visible, strict=True):
         if not v.any():
             raise KernelError(
-                f"kernel {name!r}: it sees no object, so there is no mean to impute. Leave "
+                f"kernel {name!r}: no object is visible, so there is no mean to impute. Leave "
                 "the kernel out of the stack, or use zero_impute."
             )
         rows = matrix[np.ix_(v, v)].mean(axis=1)

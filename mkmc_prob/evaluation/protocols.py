@@ -1,11 +1,10 @@
-"""In which order visible rows are removed, and how many of them: the protocols of missingness.
+"""Protocols of artificial missingness: the order in which visible rows are removed.
 
-Enters: the visible pairs of kernel and object, as positions, a share and a generator. Leaves: which
-pairs go. A protocol is one random order of the pairs, of which the first ones go: whatever the
-protocol, more missing contains less missing.
+A protocol is a random order of the visible pairs of kernel and object, of which the first ones are
+removed. The removals of all protocols are therefore nested in the share.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,7 +17,7 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 class Pairs(NamedTuple):
-    """The visible pairs of kernel and object. Those of one unit are removed together."""
+    """The visible pairs of kernel and object; the pairs of a unit are removed together."""
 
     kernels: Indices
     objects: Indices
@@ -29,19 +28,19 @@ class Pairs(NamedTuple):
 
     @property
     def n_units(self) -> int:
-        """How many units there are."""
+        """The number of units."""
         return len(np.unique(self.units))
 
 
 class RemovalProtocol(NamedTuple):
-    """In which order the units go, and what the ratio is a share of."""
+    """The order in which units are removed, and what the ratio is a share of."""
 
     order: Callable[[Pairs, np.random.Generator], Indices]
-    #: Each kernel loses the ratio of its own pairs.
+    #: Whether the ratio applies to each kernel separately.
     each_kernel: bool = False
-    #: Each object loses one pair and no more.
+    #: Whether each object loses at most one pair.
     once: bool = False
-    #: The options without which it cannot be.
+    #: The options that it requires.
     needs: tuple[str, ...] = ()
 
 
@@ -54,15 +53,19 @@ def rows_to_remove(
     of: str,
     keep_one: bool,
 ) -> Indices:
-    """Return the positions among `pairs` of those that go, see `remove_objects`."""
+    """Return the positions among `pairs` of those to remove, see `remove_objects`."""
     chosen = PROTOCOLS[protocol]
     order = chosen.order(pairs, rng)
     if keep_one:
         order = _last_of_each_object_last(order, pairs)
-    if chosen.once:  # a pair is its own unit here
+    if chosen.once:  # each unit is one pair
         order = order[np.sort(np.unique(pairs.objects[order], return_index=True)[1])]
-    parts = _parts(order, pairs, each_kernel=chosen.each_kernel)
-    return np.concatenate([_first(part, pairs, rows, share, of) for part, rows in parts])
+    rows = np.bincount(pairs.kernels, minlength=1)
+    if not chosen.each_kernel:
+        return _first(order, pairs, rows, share, of)
+    by_kernel = zip(range(len(rows)), np.diag(rows), strict=True)  # each unit is one pair
+    parts = [(order[pairs.kernels[order] == k], own) for k, own in by_kernel]
+    return np.concatenate([_first(part, pairs, own, share, of) for part, own in parts])
 
 
 def _at_random(pairs: Pairs, rng: np.random.Generator) -> Indices:
@@ -70,7 +73,7 @@ def _at_random(pairs: Pairs, rng: np.random.Generator) -> Indices:
 
 
 def _in_rounds(pairs: Pairs, rng: np.random.Generator) -> Indices:
-    """Shuffle the kernels of each object, then, round by round, the objects."""
+    """Shuffle the kernels of each object, then the objects within each round."""
     order = rng.permutation(len(pairs.objects))
     round_of = np.empty_like(order)
     round_of[order] = _counted(pairs.objects[order])
@@ -78,7 +81,7 @@ def _in_rounds(pairs: Pairs, rng: np.random.Generator) -> Indices:
 
 
 def _by_odds(pairs: Pairs, rng: np.random.Generator) -> Indices:
-    """Draw without replacement: of clocks with these rates, each next one to ring is so drawn."""
+    """Draw without replacement by odds: sort exponential times whose rates are the odds."""
     return np.argsort(rng.exponential(size=len(pairs.odds)) / pairs.odds, kind="stable")
 
 
@@ -94,31 +97,24 @@ PROTOCOLS = {
 
 
 def _last_of_each_object_last(order: Indices, pairs: Pairs) -> Indices:
-    """Move the unit with each object's last pair to the end, the order otherwise as it was."""
+    """Move the units with the last pair of some object to the end, otherwise keep the order."""
     place = np.argsort(order)[pairs.units]
     is_last = np.zeros(len(order), dtype=bool)
     is_last[pd.Series(place).groupby(pairs.objects).max().to_numpy()] = True
     return order[np.argsort(is_last, kind="stable")]
 
 
-def _parts(order: Indices, pairs: Pairs, *, each_kernel: bool) -> Iterator[tuple[Indices, Indices]]:
-    """Yield each part of the order that is cut by itself, and the rows it is of, by kernel."""
-    rows = np.bincount(pairs.kernels, minlength=1)
-    if not each_kernel:
-        yield order, rows
-        return
-    for k in range(len(rows)):  # a pair is its own unit here
-        yield order[pairs.kernels[order] == k], np.where(np.arange(len(rows)) == k, rows, 0)
-
-
 def _first(order: Indices, pairs: Pairs, rows: Indices, share: float, of: str) -> Indices:
-    """Return the pairs of the first units of `order`, as many as come nearest to the share."""
+    """Return the pairs of the first units of `order`, in the number nearest to the share.
+
+    `rows` counts per kernel the visible rows that the share refers to.
+    """
     place = np.full(pairs.n_units, -1)
     place[order] = np.arange(len(order))
     places = place[pairs.units]
     going = np.argsort(places, kind="stable")[np.count_nonzero(places < 0) :]
     if of == "entries":
-        # Of r rows that are left the next takes r^2 - (r - 1)^2 entries with it.
+        # Removing one of r remaining rows removes r^2 - (r - 1)^2 entries.
         left = rows[pairs.kernels[going]] - _counted(pairs.kernels[going])
         size, whole = 2 * left - 1, int((rows**2).sum())
     else:
@@ -129,14 +125,14 @@ def _first(order: Indices, pairs: Pairs, rows: Indices, share: float, of: str) -
         raise MKMCError(
             f"ratio: {share:g} of the entries is more than one row of each object has, which is "
             f"{removed[-1] / whole:.3g} with this seed. Lower it, or pass protocol='rounds', "
-            "which goes on from there."
+            "which then removes further rows."
         )
     off = np.abs(removed - share * whole)
-    nearest = np.flatnonzero(off == off.min())  # two of them where the ratio is halfway
+    nearest = np.flatnonzero(off == off.min())  # two if the share is halfway
     n_units = min(nearest.tolist(), key=lambda number: number % 2)
     return going[places[going] < n_units]
 
 
 def _counted(labels: Indices) -> Indices:
-    """Return how often each label has occurred before."""
+    """Return how often each label has occurred before its position."""
     return np.asarray(pd.Series(labels).groupby(labels).cumcount(), dtype=np.int64)

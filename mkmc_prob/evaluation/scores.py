@@ -1,8 +1,4 @@
-"""How far two (stacks of) kernel matrices are apart: the paper's scores and the KL divergence.
-
-Enters: stacks, or two square matrices; aligned here by label. Leaves: one number for each
-kernel, or one number. Averages over kernels are the caller's: ``.mean()``.
-"""
+"""Scores of completed kernels: correlation matrix distance, relative error, KL divergence."""
 
 from typing import Any
 
@@ -20,30 +16,30 @@ from ..stacks.stack import check_complete, check_stack, visible_objects
 def correlation_matrix_distance(truth: xr.DataArray, estimate: xr.DataArray) -> xr.DataArray:
     """Return the correlation matrix distance of each kernel from its estimate.
 
-    The paper's score (section 5), whose mean over the kernels it reports::
+    The paper (section 5) reports the mean over the kernels of::
 
         1 - tr(Q Qhat) / (|Q|_F |Qhat|_F)
 
-    0 where the estimate is a positive multiple of the truth; at most 1 for positive semidefinite
-    matrices. Visible entries count too.
+    It is 0 if the estimate is a positive multiple of the truth, and at most 1 for positive
+    semidefinite matrices. Visible entries count too.
 
     Parameters
     ----------
     truth, estimate
-        Complete stacks, dims ``("kernel", "object", "object_bis")``, of the same kernels and
+        Complete stacks, dims ``("kernel", "object", "object_bis")``, with the same kernels and
         objects in any order.
 
     Returns
     -------
     xarray.DataArray
-        One value a kernel, dims ``("kernel",)``, in the order of `truth`.
+        One value per kernel, dims ``("kernel",)``, in the order of `truth`.
 
     Raises
     ------
     KernelError
-        Where a stack has missing objects or a kernel is the zero matrix.
+        If a stack has missing objects or a kernel is the zero matrix.
     LabelError
-        Where the kernels or the objects of the two are not the same.
+        If the kernels or the objects of the stacks differ.
 
     Examples
     --------
@@ -55,49 +51,49 @@ def correlation_matrix_distance(truth: xr.DataArray, estimate: xr.DataArray) -> 
     """
     truth = _complete(truth, "truth")
     estimate = _aligned(_complete(estimate, "estimate"), truth, "estimate")
-    # For unit vectors u and w, 1 - u'w = |u - w|^2 / 2, without the cancellation near 0.
-    apart = _unit(truth, "truth") - _unit(estimate, "estimate")
-    values = 0.5 * np.square(apart).sum(axis=(1, 2))
+    # For unit vectors u and w, 1 - u'w = |u - w|^2 / 2, which does not cancel near 0.
+    difference = _unit(truth, "truth") - _unit(estimate, "estimate")
+    values = 0.5 * np.square(difference).sum(axis=(1, 2))
     return _per_kernel(values, truth, "correlation_matrix_distance", "correlation matrix distance")
 
 
 def relative_error(
     truth: xr.DataArray, estimate: xr.DataArray, incomplete: xr.DataArray
 ) -> xr.DataArray:
-    """Return the relative error of each kernel's estimated rows.
+    """Return the relative error of the estimated rows of each kernel.
 
-    Kernel k's value is the mean, over the objects i that it misses, of::
+    The value of a kernel is the mean over its missing objects i of::
 
         |Qhat_i - Q_i|_2 / |Q_i|_2
 
-    with Q_i the whole row of object i. Zero imputation has the value 1.
+    with Q_i the whole row of object i. It is 1 for zero imputation.
 
     Parameters
     ----------
     truth
-        A stack, dims ``("kernel", "object", "object_bis")``. Where it misses objects itself, what
-        it shows is compared: rows of objects that it shows and `incomplete` does not, at the
-        objects that it shows. So one's own incomplete kernels can be the truth for what
+        A stack, dims ``("kernel", "object", "object_bis")``. If it has missing objects itself, only
+        its visible objects are compared: the rows of those that are hidden in `incomplete`, at
+        those that are visible in `truth`. Incomplete kernels can thus be the truth for what
         `remove_objects` hides of them.
     estimate
         A complete stack.
     incomplete
-        The stack that was completed: its missing rows are the ones compared. All three have the
-        same kernels and objects in any order.
+        The stack that was completed; its missing rows are compared. All three stacks have the same
+        kernels and objects in any order.
 
     Returns
     -------
     xarray.DataArray
-        One value a kernel, dims ``("kernel",)``, in the order of `truth`; NaN where a kernel
-        misses nothing that the truth shows, so that ``.mean()`` is over the others.
+        One value per kernel, dims ``("kernel",)``, in the order of `truth`; NaN if nothing that is
+        visible in the truth is missing from the kernel, so that ``.mean()`` is over the others.
 
     Raises
     ------
     KernelError
-        Where `estimate` has missing objects; where `incomplete` shows an object that `truth` does
-        not; where a row to compare with is all zero.
+        If `estimate` has missing objects, an object is visible in `incomplete` but not in `truth`,
+        or a row of the truth to compare with is zero.
     LabelError
-        Where the kernels or the objects of the three are not the same.
+        If the kernels or the objects of the stacks differ.
 
     Examples
     --------
@@ -112,26 +108,27 @@ def relative_error(
     truth = check_stack(truth, what="truth")
     estimate = _aligned(_complete(estimate, "estimate"), truth, "estimate")
     incomplete = _aligned(check_stack(incomplete, what="incomplete"), truth, "incomplete")
-    known, seen = visible_objects(truth).values, visible_objects(incomplete).values
-    values = np.full(len(known), np.nan)
-    for k, (shown, kept) in enumerate(zip(known, seen, strict=True)):
-        if (kept & ~shown).any():
-            label = truth["object"].values[kept & ~shown][0].item()
+    names, objects = truth["kernel"].values.tolist(), truth["object"].values
+    masks = visible_objects(truth).values, visible_objects(incomplete).values
+    values = np.full(len(names), np.nan)
+    for k, (visible, kept) in enumerate(zip(*masks, strict=True)):
+        if (kept & ~visible).any():
             raise KernelError(
-                f"truth, kernel {truth['kernel'].values[k].item()!r}: object {label!r} is missing "
-                "(NaN), but `incomplete` shows it. Pass the stack that objects were removed from."
+                f"truth, kernel {names[k]!r}: object {objects[kept & ~visible].tolist()[0]!r} is "
+                "missing (NaN), but visible in `incomplete`. Pass the stack that objects were "
+                "removed from."
             )
-        hidden = shown & ~kept
+        hidden = visible & ~kept
         if not hidden.any():
             continue
-        block = np.ix_(hidden, shown)
+        block = np.ix_(hidden, visible)
         rows = truth.values[k][block]
-        size = np.abs(rows).max(axis=1, keepdims=True)  # squares of tiny entries would be lost
+        size = np.abs(rows).max(axis=1, keepdims=True)  # squares of tiny entries would underflow
         if not size.all():
-            label = truth["object"].values[hidden][int(np.argmin(size))].item()
+            label = objects[hidden].tolist()[int(np.argmin(size))]
             raise KernelError(
-                f"truth, kernel {truth['kernel'].values[k].item()!r}: the row of object {label!r} "
-                "is all zero, so there is no error relative to it. Leave the object out."
+                f"truth, kernel {names[k]!r}: the row of object {label!r} is all zero, so its "
+                "relative error is undefined. Leave the object out."
             )
         errors = np.linalg.norm((estimate.values[k][block] - rows) / size, axis=1)
         values[k] = (errors / np.linalg.norm(rows / size, axis=1)).mean()
@@ -147,16 +144,16 @@ def kl_divergence(a: Any, b: Any) -> float:
 
         (1/2) [tr(b^-1 a) + logdet b - logdet a - n]
 
-    computed from Cholesky factors, without an inverse. It is infinite where `a` or `b` is
-    singular: such a Gaussian has no density. An eigenvalue counts as zero up to n times the
-    machine epsilon (of the precision the matrix came in) times the largest: below that it cannot
-    be told from rounding.
+    computed from Cholesky factors, without an inverse. It is infinite if `a` or `b` is singular,
+    because such a Gaussian has no density. An eigenvalue counts as zero, being indistinguishable
+    from rounding, up to n times the machine epsilon (of the precision of the input) times the
+    largest eigenvalue.
 
     Parameters
     ----------
     a, b
-        Square matrices of the same size: arrays, or labelled (`xarray.DataArray`,
-        `pandas.DataFrame`) and then aligned by label. Both labelled or none.
+        Square matrices of the same size, either both arrays or both labeled (`xarray.DataArray`,
+        `pandas.DataFrame`), in which case they are aligned by label.
 
     Returns
     -------
@@ -166,12 +163,12 @@ def kl_divergence(a: Any, b: Any) -> float:
     Raises
     ------
     IndefiniteKernelError
-        Where a matrix has an eigenvalue further below zero than rounding (the same tolerance).
+        If a matrix has an eigenvalue below zero by more than rounding (the same tolerance).
     KernelError
-        Where a matrix is not square, not finite, not symmetric or has a negative diagonal; where
-        the sizes differ.
+        If a matrix is not square, not finite, not symmetric or has a negative diagonal, or the
+        sizes differ.
     LabelError
-        Where only one is labelled, or the objects of the two are not the same.
+        If only one matrix is labeled, or their objects differ.
 
     Examples
     --------
@@ -187,23 +184,23 @@ def kl_divergence(a: Any, b: Any) -> float:
     b, others = square_matrix(given_b, "b")
     if (objects is None) != (others is None):
         raise LabelError(
-            "kl_divergence: one matrix is labelled and one is a plain array, which cannot be "
-            "aligned. Label both (pandas.DataFrame) or none."
+            "kl_divergence: one matrix is labeled and one is a plain array, which cannot be "
+            "aligned. Label both (pandas.DataFrame) or neither."
         )
     if objects is not None and others is not None:
         place = _places(objects, others, "b: its objects are not those of a")
         b = b[np.ix_(place, place)]
     if len(a) != len(b):
         raise KernelError(f"kl_divergence: a has {len(a)} objects, b has {len(b)}.")
-    # Both are looked at before either answer: an indefinite matrix has no divergence at all.
+    # Both are checked first: there is no divergence if either is indefinite.
     singular = [
         _is_singular(matrix, rounding_of(given), name)
         for matrix, given, name in ((a, given_a, "a"), (b, given_b, "b"))
     ]
     if any(singular):
         return np.inf
-    # X = L_b^-1 L_a is lower triangular, tr(b^-1 a) = |X|_F^2, and its diagonal d has the logdets:
-    # a sum of squares and of terms d^2 - 1 - log d^2, none of them negative but by rounding.
+    # X = L_b^-1 L_a is lower triangular, tr(b^-1 a) = |X|_F^2, and its diagonal d gives the
+    # logdets: a sum of squares and of terms d^2 - 1 - log d^2, which are negative only by rounding.
     x = half_solve(cholesky(b, "kernel 'b'"), cholesky(a, "kernel 'a'"))
     d = np.diagonal(x)
     terms = np.maximum((d - 1.0) * (d + 1.0) - 2.0 * np.log(d), 0.0)
@@ -211,20 +208,19 @@ def kl_divergence(a: Any, b: Any) -> float:
 
 
 def _is_singular(matrix: Matrix, eps: float, what: str) -> bool:
-    """Return whether an eigenvalue of `matrix` is zero to rounding; raise where one is negative."""
+    """Return whether an eigenvalue of `matrix` is zero up to rounding; raise if one is negative."""
     eigenvalues = np.linalg.eigvalsh(matrix)
     tolerance = len(matrix) * eps * float(np.abs(eigenvalues).max())
     if eigenvalues[0] < -tolerance:
         raise IndefiniteKernelError(
             f"kernel {what!r}: an eigenvalue is {eigenvalues[0]:.6g} (the largest is "
-            f"{eigenvalues[-1]:.6g}), so it is not a covariance. repair_spectrum(stack) makes it "
-            "one."
+            f"{eigenvalues[-1]:.6g}), so it is not a covariance. Use repair_spectrum(stack)."
         )
     return bool(eigenvalues[0] <= tolerance)
 
 
 def _complete(stack: xr.DataArray, what: str) -> xr.DataArray:
-    """Return `stack`, checked; raise where an object is missing from a kernel."""
+    """Return `stack`, checked; raise KernelError if an object is missing from a kernel."""
     remedy = "Complete the stack first, with fit, zero_impute or mean_impute."
     return check_complete(stack, what=what, remedy=remedy)
 
@@ -239,7 +235,7 @@ def _aligned(stack: xr.DataArray, truth: xr.DataArray, what: str) -> xr.DataArra
 
 
 def _places(wanted: Labels, within: Labels, problem: str) -> Any:
-    """Return where `wanted` stand in `within`; raise where the two are not the same labels."""
+    """Return the positions of `wanted` in `within`; raise LabelError if the labels differ."""
     here, there = positions(wanted, within), positions(within, wanted)
     odd = wanted[here < 0].tolist() + within[there < 0].tolist()
     if odd:
@@ -254,9 +250,9 @@ def _unit(stack: xr.DataArray, what: str) -> Matrix:
         name = stack["kernel"].values[int(np.argmin(size))].item()
         raise KernelError(
             f"{what}, kernel {name!r}: all its entries are zero, so its correlation with another "
-            "is not defined. Leave the kernel out."
+            "kernel is undefined. Leave the kernel out."
         )
-    scaled = stack.values / size[:, None, None]  # squares of tiny entries would be lost
+    scaled = stack.values / size[:, None, None]  # squares of tiny entries would underflow
     return np.asarray(scaled / np.linalg.norm(scaled, axis=(1, 2), keepdims=True))
 
 

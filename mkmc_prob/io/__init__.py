@@ -1,4 +1,4 @@
-"""Kernel matrices and stacks from files and into files."""
+"""Reading kernel matrices and stacks from files, and writing stacks."""
 
 from .stacks import read_stack, write_stack
 from .text import read_kernel

@@ -1,8 +1,6 @@
-"""What NumPy and MATLAB saved: the variables of a file, and which of them mean what.
+"""Reading the arrays of NumPy and MATLAB files, and finding kernels and labels among them.
 
-Enters: a ``.npy``, ``.npz`` or ``.mat`` file. Leaves: arrays of numbers and of text by name, and
-those among them that hold the kernels, say what is visible or label; or an error that lists what
-the file holds. Nothing that is read is executed: pickled objects are never loaded.
+Nothing that is read is executed: pickled objects are never loaded.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -17,35 +15,35 @@ from numpy.typing import NDArray
 from ..errors import KernelError, LabelError
 from ..utils.files import decoding
 
-#: Files that hold arrays: `read_stack` reads them.
+#: The suffixes of the files that `read_stack` reads.
 ARRAY_SUFFIXES = (".npy", ".npz", ".mat", ".nc")
 
 
-#: The classes of MATLAB's full arrays of numbers.
+#: MATLAB's classes of full numeric arrays.
 MATLAB_NUMBERS = {"double", "single", "logical"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
 
 
-NO_NUMBERS = "not a full array of numbers"
+NOT_NUMBERS = "not a full array of numbers"
 
 
-#: Integers up to here are exact as MATLAB's doubles.
+#: Smaller integers are exact as MATLAB's doubles.
 EXACT = 2.0**53
 
 
-#: What a file holds, by name: an array of numbers or text, or why it was not loaded.
+#: The content of a file by name: an array of numbers or text, or the reason it was not loaded.
 Variables = Mapping[str, NDArray[Any] | str]
 
 
 def read_npy(path: Path) -> NDArray[Any]:
-    """Return the one array of a ``.npy`` file."""
+    """Return the array of a ``.npy`` file."""
     with path.open("rb") as file, decoding(path, "a .npy file"):
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def read_variables(path: Path) -> Variables:
-    """Return what the file holds; the array of a ``.npy`` file is called after the file."""
+    """Return the variables of a file; the array of a ``.npy`` file is named after the file."""
     if path.suffix.lower() == ".npy":
         return {path.stem: _usable(read_npy(path))}
     if path.suffix.lower() == ".npz":
@@ -66,85 +64,79 @@ def _read_npz(path: Path) -> Variables:
 
 
 def _usable(array: Any) -> NDArray[Any] | str:
-    """Return `array` if it holds numbers or text (bytes are UTF-8), else what is wrong with it."""
+    """Return `array` if it holds numbers or text (bytes are UTF-8), else why it is not usable."""
     if isinstance(array, np.ndarray) and array.dtype.kind in "biufcU":
         return array
     if isinstance(array, np.ndarray) and array.dtype.kind == "S":
         return np.strings.decode(array, "utf-8")
-    return NO_NUMBERS
+    return NOT_NUMBERS
 
 
 def _read_mat5(path: Path) -> Variables:
-    """Read MATLAB's own format, up to version 7.2."""
+    """Read MATLAB's format up to version 7.2."""
     kinds = {name: kind for name, _, kind in scipy.io.whosmat(path, appendmat=False)}
     wanted = [name for name, kind in kinds.items() if kind in MATLAB_NUMBERS | {"char", "cell"}]
     loaded = scipy.io.loadmat(path, appendmat=False, variable_names=wanted)
     found: dict[str, NDArray[Any] | str] = {}
     for name, kind in kinds.items():
         if kind == "char":
-            found[name] = np.strings.rstrip(loaded[name], " ")  # rows are filled up with blanks
+            found[name] = np.strings.rstrip(loaded[name], " ")  # rows are padded with blanks
         elif kind == "cell":
             cells = loaded[name]
-            texts = [
-                "".join(cell.tolist()) if cell.dtype.kind == "U" and cell.size < 2 else None
-                for cell in cells.ravel()
-            ]
-            found[name] = _of_cells(texts, cells.shape)
+            rows = [c.tolist() or [""] if c.dtype.kind == "U" else [] for c in cells.ravel()]
+            found[name] = _of_cells(rows, cells.shape)
         else:
-            found[name] = loaded[name] if name in wanted else f"of MATLAB's class {kind}"
+            found[name] = loaded.get(name, f"of MATLAB's class {kind}")
     return found
 
 
 def _read_mat73(path: Path) -> Variables:
-    """Read MATLAB 7.3's format: HDF5, the axes last one first."""
+    """Read MATLAB's format 7.3, which is HDF5 with the axes reversed."""
     found: dict[str, NDArray[Any] | str] = {}
     with h5py.File(path, "r") as file:
         for name, item in file.items():
             kind = _matlab_class(item)
             if name.startswith("#"):
-                continue  # where MATLAB keeps what is in its cells
+                continue  # the content of cell arrays
             if not isinstance(item, h5py.Dataset):
-                found[name] = NO_NUMBERS
+                found[name] = NOT_NUMBERS
             elif kind == "char":
                 found[name] = np.array([row.rstrip(" ") for row in _rows_of_text(item)], dtype=str)
             elif item.dtype == h5py.ref_dtype:
                 references = np.transpose(item[()])
-                texts = [_one_text(file[reference]) for reference in references.ravel()]
-                found[name] = _of_cells(texts, references.shape)
+                rows = [_rows_of_text(file[reference]) for reference in references.ravel()]
+                found[name] = _of_cells(rows, references.shape)
             elif item.dtype.kind in "biuf" and kind in MATLAB_NUMBERS | {""}:
                 found[name] = np.transpose(item[()])
             else:
-                found[name] = f"of MATLAB's class {kind}" if kind else NO_NUMBERS
+                found[name] = f"of MATLAB's class {kind}" if kind else NOT_NUMBERS
     return found
 
 
 def _matlab_class(item: Any) -> str:
-    """Return what MATLAB 7.3 says `item` is, nothing where another program wrote it."""
+    """Return the MATLAB class of an item, empty if another program wrote it."""
     return bytes(item.attrs.get("MATLAB_class", b"")).decode("ascii")
 
 
 def _rows_of_text(item: Any) -> list[str]:
-    """Return the rows of MATLAB 7.3's char matrix, which is stored as UTF-16."""
+    """Return the rows of a char matrix of MATLAB 7.3 (stored as UTF-16), none of other items."""
+    if _matlab_class(item) != "char":
+        return []
     if "MATLAB_empty" in item.attrs:
         return [""]
     rows = np.atleast_2d(np.transpose(item[()])).astype("<u2")
     return [row.tobytes().decode("utf-16-le", "surrogatepass") for row in rows]
 
 
-def _one_text(item: Any) -> str | None:
-    """Return the text in a cell of MATLAB 7.3, None where it holds something else."""
-    rows = _rows_of_text(item) if _matlab_class(item) == "char" else []
-    return rows[0] if len(rows) == 1 else None
-
-
-def _of_cells(texts: list[str | None], shape: tuple[int, ...]) -> NDArray[Any] | str:
-    if any(text is None for text in texts):
-        return "a cell array of something else than text"
-    return np.array(texts, dtype=str).reshape(shape)
+def _of_cells(rows: list[list[str]], shape: tuple[int, ...]) -> NDArray[Any] | str:
+    """Return a cell array of text, given the rows of text in each cell."""
+    if any(len(cell) != 1 for cell in rows):
+        return "a cell array of something other than text"
+    return np.array(rows, dtype=str).reshape(shape)
 
 
 def listed(variables: Variables) -> str:
-    """Return the names of `variables` and what they are, for a message."""
+    """Describe `variables` in a message: their names, shapes and dtypes."""
     return "; ".join(
         f"{name!r} ({v})" if isinstance(v, str) else f"{name!r} {v.shape} {v.dtype}"
         for name, v in variables.items()
@@ -163,25 +155,25 @@ def _number(variables: Variables, name: str) -> NDArray[Any]:
     """Return the array of numbers called `name`."""
     if name not in variables:
         raise KernelError(f"there is no variable {name!r}. The file holds {listed(variables)}.")
-    found = variables[name]
-    if isinstance(found, str) or found.dtype.kind == "U":
-        why = found if isinstance(found, str) else NO_NUMBERS
+    if name not in (numbers := _numbers(variables)):
+        found = variables[name]
         raise KernelError(
-            f"variable {name!r}: {why}. Save it as an array of numbers (np.array(K, dtype=float))."
+            f"variable {name!r}: {found if isinstance(found, str) else NOT_NUMBERS}. Save it as an "
+            "array of numbers (np.array(K, dtype=float))."
         )
-    return found
+    return numbers[name]
 
 
 def find_labels(
     variables: Variables, given: str | Iterable[Hashable] | None, option: str
 ) -> Iterable[Hashable] | None:
-    """Return the labels in the variable that `given` names, or `given` itself if it is labels."""
+    """Return the labels in the variable called `given`, or `given` itself unless it is a name."""
     if not isinstance(given, str):
         return given
     found = variables.get(given, "there is no such variable")
     if isinstance(found, str):
         raise LabelError(
-            f"{option}={given!r}: {found}. Name a variable of the file, saved as text "
+            f"{option}={given!r}: {found}. Name a variable of the file that is saved as text "
             "(NumPy: np.array(ids, dtype=str); MATLAB: cellstr(ids)), or pass a list of the "
             f"labels; the file holds {listed(variables)}."
         )
@@ -201,14 +193,13 @@ def find_kernels(
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays that hold the kernels: one of three dims, or square matrices of one size.
 
-    Those that are `asked` for; else the only array of shape (K, n, n) or (n, n, K); else, where
-    nothing has three dims, every square matrix but `visible` and single numbers.
+    These are the ones `asked` for, otherwise the only array of shape (K, n, n) or (n, n, K),
+    otherwise, if no array has three dims, all square matrices except `visible` and single numbers.
     """
     if asked is not None:
         found = {n: _number(variables, n) for n in ([asked] if isinstance(asked, str) else asked)}
         for name, array in found.items():
-            alone = len(found) == 1 and array.ndim == 3
-            if not alone and (array.ndim != 2 or array.shape[0] != array.shape[1]):
+            if not (_is_stack(array) and len(found) == 1) and not _is_square(array):
                 raise KernelError(
                     f"variable {name!r}: shape {array.shape} is neither (n, n) nor, alone, "
                     "(K, n, n) or (n, n, K)."
@@ -216,16 +207,14 @@ def find_kernels(
         if not found:
             raise KernelError("kernels=[] names no variable. Name one, or leave it out.")
         return found
-    cubes = {name: v for name, v in _numbers(variables).items() if v.ndim == 3}
-    stacks = {n: v for n, v in cubes.items() if v.shape[1] in (v.shape[0], v.shape[2])}
+    numbers = _numbers(variables)
+    stacks = {name: v for name, v in numbers.items() if _is_stack(v)}
     if len(stacks) == 1:
         return stacks
     matrices = {
-        name: v
-        for name, v in _numbers(variables).items()
-        if v.ndim == 2 and v.shape[0] == v.shape[1] > 1 and name != visible
+        name: v for name, v in numbers.items() if _is_square(v) and v.size > 1 and name != visible
     }
-    if cubes or not matrices:
+    if any(v.ndim == 3 for v in numbers.values()) or not matrices:
         raise KernelError(
             f"{len(stacks)} arrays of shape (K, n, n) or (n, n, K) found. Name one with "
             f"kernels=...; the file holds {listed(variables)}."
@@ -239,6 +228,14 @@ def find_kernels(
     return matrices
 
 
+def _is_square(array: NDArray[Any]) -> bool:
+    return array.ndim == 2 and array.shape[0] == array.shape[1]
+
+
+def _is_stack(array: NDArray[Any]) -> bool:
+    return array.ndim == 3 and array.shape[1] in (array.shape[0], array.shape[2])
+
+
 def find_visible(
     variables: Variables,
     asked: str | Literal[False] | None,
@@ -246,39 +243,34 @@ def find_visible(
     count: int,
     size: int,
 ) -> NDArray[Any] | None:
-    """Return the array that says which of `size` objects `count` kernels see, None if none does.
+    """Return the array that says which of `size` objects are visible in `count` kernels, if any.
 
-    It is taken unasked only where one array holds all the kernels: then their order is known.
+    An array that was not `asked` for is used only if one array holds all kernels, because their
+    order is known then.
     """
     if asked is False:
         return None
     if asked is not None:
         return _number(variables, asked)
-    fitting = [
-        name
+    fitting = {
+        name: v
         for name, v in _numbers(variables).items()
         if v.shape in ((count, size), (size, count))
         and name not in kernels
         and np.isin(v, (0, 1)).all()
-    ]
-    if not fitting:
-        return None
-    matrices = next(iter(kernels.values())).ndim == 2
-    if len(fitting) > 1 or matrices:
+    }
+    if len(fitting) > 1 or (fitting and next(iter(kernels.values())).ndim == 2):
         raise KernelError(
             f"{len(fitting)} arrays could say what is visible ({', '.join(map(repr, fitting))}). "
             "Name one with visible=..., or pass visible=False to use none; the file holds "
             f"{listed(variables)}."
         )
-    return _number(variables, fitting[0])
+    return next(iter(fitting.values()), None)
 
 
 def axis_of_kernels(shape: tuple[int, ...], asked: int | None, name: str) -> int:
-    """Return which axis of an array of `shape` counts the kernels."""
-    squares = ((0, shape[1:]), (2, shape[:2]))
-    possible = [axis for axis, square in squares if len(shape) == 3 and len({*square}) == 1]
-    if not possible:
-        raise KernelError(f"variable {name!r}: shape {shape} is neither (K, n, n) nor (n, n, K).")
+    """Return the axis of the kernels in an array of shape (K, n, n) or (n, n, K)."""
+    possible = [axis for axis in (0, 2) if shape[1] == shape[2 - axis]]
     if asked is None:
         if len(possible) == 1:
             return possible[0]

@@ -1,10 +1,4 @@
-"""One kernel matrix from a file: of text, or of one NumPy array.
-
-Enters: a file of tab-, comma- or blank-separated numbers, plain or gzipped, with or without labels;
-or a ``.npy`` file. Leaves: one square matrix, its labels exactly the text in the file; or an error
-that names the file, the row, the column and what stands there. Whether the matrix is a kernel
-(symmetric, objects missing as a whole) is looked at where matrices become a stack.
-"""
+"""Reading one kernel matrix from a text file or a ``.npy`` file."""
 
 import csv
 import gzip
@@ -12,9 +6,9 @@ import io
 import math
 import os
 import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,58 +18,58 @@ from numpy.typing import NDArray
 from ..errors import KernelError, LabelError, MKMCError
 from ..stacks.labels import Labels, as_labels, positions
 from ..stacks.matrix import check_rows_are_columns
-from ..utils.files import a_path
+from ..utils.files import a_path, decoding
 from .arrays import ARRAY_SUFFIXES, read_npy
 
-#: How a line of comment above the matrix begins; a corner cell "#id" does not.
+#: The start of a comment line above the matrix; a corner cell such as "#id" is not a comment.
 COMMENT = re.compile(r"#[# ]|#\s*$")
 
 
-Row = tuple[int, list[str]]  # the number of its line, its cells
+Row = tuple[int, list[str]]  # the number of the line, its cells
 
 
 def read_kernel(path: str | os.PathLike[str]) -> xr.DataArray:
-    r"""Read one square matrix from a text file, or from a ``.npy`` file.
+    r"""Read one square matrix from a text file or a ``.npy`` file.
 
     Parameters
     ----------
     path
-        A text file in UTF-8, plain or gzipped. The cells are separated by tabs if there are any in
-        the first two lines (outside quotes), or else by commas, or else by blanks. ``NA``, ``NaN``
-        and an empty cell stand for what is missing. Lines above the matrix that begin with ``# ``
-        or ``##`` are comments. Or a ``.npy`` file of one array (n, n).
+        A text file in UTF-8, plain or gzipped. The separator is the tab if there is one in the
+        first two lines (outside quotes), otherwise the comma, otherwise the blank. ``NA``, ``NaN``
+        and empty cells are missing values. Lines above the matrix that begin with ``# `` or ``##``
+        are comments. Alternatively, a ``.npy`` file with one array of shape (n, n).
 
     Returns
     -------
     xarray.DataArray
-        Shape (n, n), dims ``("object", "object_bis")``, float64 (every number the double nearest
-        to its text; the numbers of a ``.npy`` file stay of their type), columns in the order of
-        the rows. Labels are text exactly as written, without the quotes: an object may be called
-        ``NA`` or ``007``. An unlabelled matrix has no coordinates: to `stack_kernels` it is a
-        plain array, whose objects ``objects=`` names.
+        Shape (n, n), dims ``("object", "object_bis")``, float64 (each number is the double nearest
+        to its text; the array of a ``.npy`` file keeps its dtype), columns in the order of the
+        rows. Labels are text exactly as written, without the quotes: an object may be called
+        ``NA`` or ``007``. An unlabeled matrix has no coordinates; `stack_kernels` treats it as a
+        plain array, whose objects are named by ``objects=``.
 
     Raises
     ------
     KernelError
-        Where the file is not text, its cells are separated by semicolons, the matrix is not square
-        or a cell is not a number; where it looks like a list of edges.
+        If the file is not text, the cells are separated by semicolons, the matrix is not square, a
+        cell is not a number, or the file looks like an edge list.
     LabelError
-        Where a label is empty or repeated, or where rows and columns have different labels.
+        If a label is empty or repeated, or the labels of rows and columns differ.
     FileNotFoundError
-        Where there is no such file.
+        If the file does not exist.
 
     Notes
     -----
-    The first row tells whether there are labels:
+    The first row shows whether the matrix has labels:
 
-    - it has one cell fewer than the next row (as R's ``write.table`` leaves it): labels;
-    - all its cells are numbers or missing, the first one a number: a matrix without labels;
-    - all its cells are one and the same mark for missing: a matrix without labels, whose first
-      object is missing;
-    - anything else (the corner cell is empty or text): labels, integers among them.
+    - one cell fewer than in the next row (as written by R's ``write.table``): labels;
+    - all cells are numbers or missing, and the first one is a number: a matrix without labels;
+    - all cells are the same mark for a missing value: a matrix without labels whose first object
+      is missing;
+    - anything else (the corner cell is empty or text): labels, which may be integers.
 
-    What R's ``write.csv`` makes of a matrix without labels (columns ``V1``, ``V2``, ..., rows
-    ``1``, ``2``, ...) counts as unlabelled.
+    Columns ``V1``, ``V2``, ... and rows ``1``, ``2``, ..., which R's ``write.csv`` adds to a matrix
+    without labels, are ignored.
 
     Examples
     --------
@@ -100,27 +94,30 @@ def read_kernel(path: str | os.PathLike[str]) -> xr.DataArray:
                 f"{path}: shape {values.shape} is not a square matrix. read_stack reads arrays of "
                 "shape (K, n, n) or (n, n, K)."
             )
-        return _kernel(None, values)
+        return _kernel(values)
     if path.suffix.lower() in ARRAY_SUFFIXES:
         raise KernelError(
             f"{path}: read_kernel reads text and .npy; read_stack reads {path.suffix.lower()}."
         )
-    text = _decode(path.read_bytes(), str(path))
+    raw = path.read_bytes()
+    with decoding(path, "text in UTF-8"):
+        # Gzip is recognized by its first bytes, whatever the name of the file.
+        text = (gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw).decode("utf-8-sig")
     try:
-        return _parse(text, str(path))
+        return _parse(text, path)
     except MKMCError as error:
         if _has_semicolons(text):
             raise KernelError(
-                f"{path}: the cells are separated by semicolons. Save it with tabs or commas "
-                "between the cells, and a decimal point (R: write.csv, not write.csv2)."
+                f"{path}: the cells are separated by semicolons. Save the matrix with tabs or "
+                "commas between the cells and with a decimal point (R: write.csv, not write.csv2)."
             ) from error
         if _is_edge_list(text):
             raise KernelError(
-                f"{path}: it looks like a list of edges (two IDs and at most a weight in a line), "
+                f"{path}: this looks like a list of edges (two IDs and at most a weight per line), "
                 "not like a matrix. Read it with pandas.read_csv, build the adjacency matrix "
                 "(pivot_table, reindex to the IDs that were covered, fillna(0), the maximum of it "
-                "and its transpose), and take a kernel of the graph's Laplacian L, "
-                "scipy.linalg.expm(-c * L), say."
+                "and its transpose), and compute a kernel from the graph's Laplacian L, such as "
+                "scipy.linalg.expm(-c * L)."
             ) from error
         if text.startswith("#"):
             raise type(error)(
@@ -129,24 +126,8 @@ def read_kernel(path: str | os.PathLike[str]) -> xr.DataArray:
         raise
 
 
-def _decode(raw: bytes, where: str) -> str:
-    try:
-        if raw.startswith(b"\x1f\x8b"):  # gzip's mark, whatever the file is called
-            raw = gzip.decompress(raw)
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise KernelError(
-            f"{where}: not text in UTF-8 (byte {error.start} is {raw[error.start]:#04x}). Save the "
-            "matrix as tab- or comma-separated text in UTF-8."
-        ) from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise KernelError(
-            f"{where}: the compressed file is damaged ({error}). Make or fetch it again."
-        ) from error
-
-
 def _lines(text: str) -> list[str]:
-    """Return the lines of `text`, empty ones in place of the comments above the matrix."""
+    """Return the lines of `text`, with the comments above the matrix replaced by empty lines."""
     lines = list(io.StringIO(text, newline=""))
     for i, line in enumerate(lines):
         if COMMENT.match(line):
@@ -157,48 +138,51 @@ def _lines(text: str) -> list[str]:
 
 
 def _unquoted(lines: list[str], count: int) -> str:
-    """Return the first lines that are not blank, without what stands in quotes."""
+    """Return the first nonblank lines without quoted text."""
     start = islice((line for line in lines if line.strip()), count)
     return re.sub('"[^"]*"', "", "".join(start))
 
 
 def _has_semicolons(text: str) -> bool:
-    """Return whether, decimal commas aside, only semicolons can separate the first row's cells."""
+    """Return whether the cells of the first row can only be separated by semicolons.
+
+    Commas between digits count as decimal commas.
+    """
     first = _unquoted(_lines(text), 1)
     return ";" in first and not re.search("[\t,]", re.sub(r"\d,\d", "", first))
 
 
 def _is_edge_list(text: str) -> bool:
-    """Return whether the lines of what is no matrix hold two IDs and at most a weight.
+    """Return whether each line of a text that is not a matrix has two IDs and at most a weight.
 
-    IDs that are whole numbers may be features as well; these come in equal pairs, and hardly ever
-    is there a first one that comes again while no pair does.
+    Whole numbers may be features instead of IDs. They count as IDs only if some first ID is
+    repeated, no pair is repeated, and no pair joins an ID to itself.
     """
     try:
         rows = [[cell.strip() for cell in cells] for _, cells in _rows(text, "")]
     except KernelError:
         return False
     first = rows[0] if rows else []
-    header = not any(cell and _is_number(cell) for cell in first)  # the corner may be empty
-    edges = rows[1:] if header else rows
-    numbers = [str(i) for i in range(len(edges) + 1)]
-    if [cells[0] for cells in edges] in (numbers[1:], numbers[:-1]):
-        edges = [cells[1:] for cells in edges]  # what R and pandas write before each row
-    if {len(cells) for cells in edges} not in ({2}, {3}):
+    if not any(cell and _number(cell) is not None for cell in first):  # the corner may be empty
+        rows = rows[1:]  # without the header
+    numbers = [str(i) for i in range(len(rows) + 1)]
+    if [cells[0] for cells in rows] in (numbers[1:], numbers[:-1]):
+        rows = [cells[1:] for cells in rows]  # without the row numbers of R or pandas
+    if {len(cells) for cells in rows} not in ({2}, {3}):
         return False
-    one, two = [cells[0] for cells in edges], [cells[1] for cells in edges]
-    weights = [cell for cells in edges for cell in cells[2:]]
-    if one == first[-len(one) :] or not all(_is_number(weight) for weight in weights):
+    one, two, *weights = map(list, zip(*rows, strict=True))
+    if one == first[-len(one) :] or any(None in map(_number, column) for column in weights):
         return False
-    if not any(_is_number(name) for name in two):
+    if all(_number(name) is None for name in two):
         return True
-    pairs = list(zip(one, two, strict=True))
-    repeated = len(set(one)) < len(one) and len(set(pairs)) == len(pairs)
-    return repeated and all(a.isdecimal() and b.isdecimal() and a != b for a, b in pairs)
+    pairs = set(zip(one, two, strict=True))
+    return (len(set(one)) < len(one) == len(pairs)) and all(
+        a.isdecimal() and b.isdecimal() and a != b for a, b in pairs
+    )
 
 
-def _rows(text: str, where: str) -> Iterator[Row]:
-    """Split `text` into rows of cells, quotes removed, blank lines left out."""
+def _rows(text: str, where: str | Path) -> Iterator[Row]:
+    """Split `text` into rows of cells without quotes; blank lines are left out."""
     lines = _lines(text)
     unquoted = _unquoted(lines, 2)
     if "\t" in unquoted or "," in unquoted:
@@ -208,7 +192,7 @@ def _rows(text: str, where: str) -> Iterator[Row]:
         reader = csv.reader(stripped, delimiter=" ", skipinitialspace=True, strict=True)
     try:
         for cells in reader:
-            if len(cells) > 1 or (cells and cells[0].strip()):
+            if len(cells) > 1 or "".join(cells).strip():
                 yield reader.line_num, cells
     except csv.Error as error:
         raise KernelError(
@@ -217,101 +201,86 @@ def _rows(text: str, where: str) -> Iterator[Row]:
         ) from error
 
 
-def _number(cell: str) -> float:
-    """Return the number that `cell` holds, NaN where it says missing; ValueError otherwise."""
+def _number(cell: str) -> float | None:
+    """Return the number in `cell`, NaN if it is missing, None if the cell is not a number."""
     cell = cell.strip()
     if cell in ("", "NA"):
         return math.nan
-    if "_" in cell:  # Python would read 1_2 as 12
-        raise ValueError(cell)
-    return float(cell)
+    try:
+        return None if "_" in cell else float(cell)  # Python would read 1_2 as 12
+    except ValueError:
+        return None
 
 
 def _is_data(first: list[str]) -> bool:
-    """Return whether the first row of a file holds entries, not labels."""
-    if not all(_is_number(cell) for cell in first):
-        return False
-    return len(set(first)) == 1 or not math.isnan(_number(first[0]))
+    """Return whether the first row of a file holds entries instead of labels."""
+    numbers: list[Any] = [_number(cell) for cell in first]
+    return None not in numbers and (len(set(first)) == 1 or not math.isnan(numbers[0]))
 
 
-def _parse(text: str, where: str) -> xr.DataArray:
+def _parse(text: str, where: Path) -> xr.DataArray:
     rows = _rows(text, where)
     start = list(islice(rows, 2))
     if not start:
         raise KernelError(f"{where}: the file is empty.")
     first = start[0][1]
     short = len(start) == 2 and len(first) == len(start[1][1]) - 1
-    labelled = short or not _is_data(first)
-    if not labelled:
-        values = _entries(chain(start, rows), range(len(first)), None, where)
-        return _kernel(None, values)
+    if not short and _is_data(first):
+        return _kernel(_entries(chain(start, rows), range(len(first)), None, where))
     columns = first if short else first[1:]
     names: list[str] = []
     values = _entries(chain(start[1:], rows), columns, names, where)
-    counted = range(len(names))
-    if columns == [f"V{i + 1}" for i in counted] and names == [str(i + 1) for i in counted]:
-        return _kernel(None, values)  # R's names for what has none
+    numbers = [str(i + 1) for i in range(len(names))]
+    if names == numbers and columns == [f"V{number}" for number in numbers]:
+        return _kernel(values)  # R adds these names if there are none
     for kind, labels in ("row", names), ("column", columns):
         if not all(label.strip() for label in labels):
-            raise LabelError(f"{where}: there is a {kind} without a label. Label it, or remove it.")
+            raise LabelError(f"{where}: there is a {kind} without a label. Label or remove it.")
     objects, other = as_labels(names, f"{where}, rows"), as_labels(columns, f"{where}, columns")
     place = positions(objects, other)
     if (place < 0).any():
-        check_rows_are_columns(
-            objects,
-            other,
-            where,
-            remedy="The first row and the first column name the same objects.",
-        )
-    return _kernel(objects, values[:, place])
+        remedy = "The first row and the first column must name the same objects."
+        check_rows_are_columns(objects, other, str(where), remedy=remedy)
+    return _kernel(values[:, place], objects)
 
 
 def _entries(
-    rows: Iterator[Row], columns: range | list[str], names: list[str] | None, where: str
+    rows: Iterable[Row], columns: Sequence[int | str], names: list[str] | None, where: Path
 ) -> NDArray[np.float64]:
-    """Return the square matrix in `rows`; put the labels that lead them, if any, into `names`."""
+    """Return the square matrix in `rows`; append the labels of the rows, if any, to `names`."""
     values: list[NDArray[np.float64]] = []
     expected = len(columns) + (names is not None)
     for line, cells in rows:
         if len(cells) != expected:
             raise KernelError(
-                f"{where}: line {line} has {len(cells)} cells where {expected} are expected (the "
+                f"{where}: line {line} has {len(cells)} cells, but {expected} are expected (the "
                 f"first row makes {len(columns)} columns). Separate the cells by tabs or commas "
-                "and write NA for what is missing."
+                "and write NA for missing values."
             )
         if names is not None:
             names.append(cells.pop(0))
-        try:
-            values.append(np.array([_number(cell) for cell in cells]))
-        except ValueError as error:
-            row = len(values) if names is None else names[-1]
-            odd = next(j for j, cell in enumerate(cells) if not _is_number(cell))
+        numbers = [_number(cell) for cell in cells]
+        if None in numbers:
+            row, odd = names[-1] if names else len(values), numbers.index(None)
             raise KernelError(
                 f"{where}: row {row!r}, column {columns[odd]!r} (line {line}): {cells[odd]!r} is "
-                "not a number. Write numbers with a decimal point, and NA for what is missing."
-            ) from error
-    if len(values) == len(columns) + 1:
+                "not a number. Write numbers with a decimal point, and NA for missing values."
+            )
+        values.append(np.array(numbers, dtype=np.float64))
+    if len(values) != len(columns) or not values:
+        remedy = "Give one row and one column per object, and labels to both or to neither."
+        if len(values) == len(columns) + 1:
+            remedy = (
+                "The row labels seem to be missing: save with them (pandas: to_csv without "
+                "index=False; R: row.names=TRUE)."
+            )
         raise KernelError(
             f"{where}: {len(values)} rows and {len(columns)} columns (the first row and the first "
-            "column may be labels) are not a square matrix. The row labels seem to be absent: save "
-            "with them (pandas: to_csv without index=False; R: row.names=TRUE)."
-        )
-    if len(values) != len(columns) or not values:
-        raise KernelError(
-            f"{where}: {len(values)} rows and {len(columns)} columns are not a square matrix. Give "
-            "one row and one column for each object, and labels to both or to neither."
+            f"column may be labels) are not a square matrix. {remedy}"
         )
     return np.stack(values)
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        _number(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _kernel(objects: Labels | None, values: NDArray[Any]) -> xr.DataArray:
+def _kernel(values: NDArray[Any], objects: Labels | None = None) -> xr.DataArray:
     kernel = xr.DataArray(values, dims=("object", "object_bis"), name="kernel")
     return kernel if objects is None else kernel.assign_coords(object=objects, object_bis=objects)

@@ -21,6 +21,8 @@ def a_path(given: Any) -> Path:
 @contextmanager
 def decoding(path: Path, kind: str) -> Iterator[None]:
     """Turn whatever a decoder raises (nearly anything) into a KernelError that names the file."""
+    with path.open("rb"):
+        pass  # an OSError if the file cannot be opened; errors below concern its content
     try:
         yield
     except Exception as error:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import h5netcdf  # type: ignore[import-untyped]
+import numpy as np
 import xarray as xr
 from xarray.backends import H5NetCDFStore
 
 from ..errors import MKMCError
 from .files import a_path, decoding, replace_file
+from .processes import interrupts_held
 
 T = TypeVar("T", xr.Dataset, xr.DataTree)
 
@@ -54,8 +56,9 @@ def write_netcdf(
 
     Notes
     -----
-    Writing takes about 1.2 times the size of the file in memory, in addition to `data`: 1.2 GB
-    for a file of 1 GB. Stacks too large for that need another format, zarr for instance.
+    In addition to `data`, writing takes as much memory as the file plus 1.4 times the largest
+    kernel: 1.2 GB for eight kernels in a file of 1 GB. Stacks too large for that need another
+    format, zarr for instance.
     """
     path = a_path(path)
     if path.suffix.lower() != ".nc":
@@ -63,14 +66,15 @@ def write_netcdf(
             f"{path}: {what}s are netCDF files, whose suffix is .nc. Name the file "
             f"{path.with_suffix('.nc').name!r}."
         )
-    bytearray(int(1.3 * data.nbytes) + 2**24)  # MemoryError here: inside HDF5 it would be a crash
+    np.empty(int(1.3 * data.nbytes) + 2**24, np.uint8)  # MemoryError here; in HDF5 it is a crash
     try:
-        tree = data if isinstance(data, xr.DataTree) else xr.DataTree(data)
-        image = _image(tree, checksums)
-        with xr.open_datatree(image, cache=False, **AS_STORED) as found:
-            pieces = zip(_pieces(tree), _pieces(found), strict=True)
-            if not all(piece.identical(back) for piece, back in pieces):
-                raise ValueError("it would come back changed")
+        with interrupts_held() as struck:  # h5py loses some of them
+            tree = data if isinstance(data, xr.DataTree) else xr.DataTree(data)
+            image = _image(tree, checksums)
+            with xr.open_datatree(image, cache=False, **AS_STORED) as found:
+                pieces = zip(_pieces(tree), _pieces(found), strict=True)
+                if not all(piece.identical(back) for piece, back in pieces):
+                    raise ValueError("it would come back changed")
     except MemoryError:
         raise
     except Exception as error:  # xarray, h5netcdf and h5py raise nearly anything
@@ -79,6 +83,8 @@ def write_netcdf(
             "coordinates of the stack text or numbers, without the names that netCDF keeps for "
             "itself ('units', 'dtype', 'coordinates'), or drop them."
         ) from error
+    if struck:
+        raise KeyboardInterrupt
     with image.getbuffer() as content, replace_file(path) as draft:
         draft.write_bytes(content)
 
@@ -97,8 +103,6 @@ def _loaded(path: Any, opener: Callable[..., T]) -> T:
     path = a_path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file.")
-    with path.open("rb"):
-        pass  # an OSError if the file cannot be read; what is raised below concerns its content
     with decoding(path, "a netCDF file"), opener(path, **AS_STORED) as opened:
         return opened.load()
 

@@ -93,7 +93,7 @@ def test_kernel_that_sees_nothing():
     stack = stack_kernels(np.ones((2, 2, 2)), names=["a", "b"], visible=[[1, 0], [0, 0]])
     zero = zero_impute(stack)
     assert zero.sel(kernel="b").values.tolist() == [[0, 0], [0, 0]]
-    with pytest.raises(KernelError, match=r"kernel 'b': it sees no object.*zero_impute"):
+    with pytest.raises(KernelError, match=r"kernel 'b': no object is visible.*zero_impute"):
         mean_impute(stack)
     assert visible_objects(stack).values.tolist() == [[True, False], [False, False]]
 

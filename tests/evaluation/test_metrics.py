@@ -203,7 +203,7 @@ def test_scores_refuse_missing_objects():
         correlation_matrix_distance(holes, STACK)
     with pytest.raises(KernelError, match="estimate, kernel 'Q1': 'o2' missing"):
         correlation_matrix_distance(STACK, holes)
-    with pytest.raises(KernelError, match=r"truth, kernel 'Q1': object 'o2' is missing.*shows it"):
+    with pytest.raises(KernelError, match=r"truth, kernel 'Q1': object 'o2' is missing.*visible"):
         relative_error(holes, STACK, STACK)
     with pytest.raises(KernelError, match="estimate, kernel 'Q1': 'o2' missing"):
         relative_error(STACK, holes, holes)
@@ -313,7 +313,7 @@ def test_kl_divergence_aligns_by_label(wrap):
     after = before.copy(deep=True)
     kl_divergence(labelled(a, [0, 1, 2, 3]), after)
     assert after.equals(before)
-    with pytest.raises(LabelError, match="one matrix is labelled"):
+    with pytest.raises(LabelError, match="one matrix is labeled"):
         kl_divergence(a, before)
     smaller = before.iloc[:3, :3] if wrap == "frame" else before[:3, :3]
     with pytest.raises(LabelError, match="b: its objects are not those of a: 'q' in one only"):

@@ -15,9 +15,13 @@ GOOD = {"classes": {0: "a", 1: "a", 2: "b"}, "odds": {"a": 1, "b": 2}}
 @pytest.mark.parametrize(
     ("more", "kind", "message"),
     [
-        ({"protocol": "pair"}, MKMCError, "protocol: 'pair' .* 'pairs', 'objects', 'rounds'"),
-        ({"protocol": ["pairs"]}, MKMCError, r"protocol: \['pairs'\]"),
-        ({"of": "cells"}, MKMCError, "of: 'cells' .* 'rows' or 'entries'"),
+        (
+            {"protocol": "pair"},
+            KernelError,
+            "protocol: 'pair' found; 'pairs'.* 'objects'.* 'rounds'",
+        ),
+        ({"protocol": ["pairs"]}, KernelError, r"protocol: \['pairs'\]"),
+        ({"of": "cells"}, KernelError, "of: 'cells' .* 'rows' or 'entries'"),
         ({"protocol": "blocks"}, MKMCError, "batches: protocol 'blocks' needs it"),
         (
             {"protocol": "classes", "odds": {}},
@@ -26,7 +30,7 @@ GOOD = {"classes": {0: "a", 1: "a", 2: "b"}, "odds": {"a": 1, "b": 2}}
         ),
         ({"protocol": "classes", "classes": {}}, MKMCError, "odds: protocol 'classes' needs it"),
         ({"batches": 2}, MKMCError, "batches: protocol 'pairs' .* protocol='blocks'"),
-        ({**GOOD}, MKMCError, "classes: protocol 'pairs' has no use for it"),
+        ({**GOOD}, MKMCError, "classes: protocol 'pairs' does not use it"),
         ({"protocol": "blocks", "batches": 0}, KernelError, "batches: 0 found; .* >= 1"),
         ({"protocol": "blocks", "batches": 1.5}, KernelError, r"batches: 1\.5 found"),
         ({"protocol": "blocks", "batches": True}, LabelError, "batches: bool found"),
@@ -62,7 +66,7 @@ GOOD = {"classes": {0: "a", 1: "a", 2: "b"}, "odds": {"a": 1, "b": 2}}
         (
             {"protocol": "classes", **GOOD, "odds": {"a": 1}},
             LabelError,
-            "odds: none for class 'b', which object 2 is of",
+            "odds: none for class 'b', the class of object 2",
         ),
         (
             {"protocol": "classes", **GOOD, "odds": {"a": 1, "b": 1, "c": 1}},

@@ -324,7 +324,7 @@ def test_cells_that_hold_something_else(write, tmp_path: Path) -> None:
         ids = cells(["a", "b", ""], (3, 1))
         ids[2, 0] = odd
         write(path, K=np.ones((2, 3, 3)), ids=ids)
-        with pytest.raises(LabelError, match=r"k\.mat: objects='ids': .*something else than text"):
+        with pytest.raises(LabelError, match=r"k\.mat: objects='ids': .*something other than text"):
             read_stack(path, objects="ids")
 
 

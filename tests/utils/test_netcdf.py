@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -122,6 +123,22 @@ def test_an_existing_file_stays_whole(error, tmp_path: Path, monkeypatch) -> Non
 
     monkeypatch.setattr(Path, "write_bytes", stops)
     with pytest.raises(type(error)):
+        write_netcdf(tree(), path, what="result")
+    assert [p.name for p in tmp_path.iterdir()] == ["k.nc"]
+    xr.testing.assert_identical(read_netcdf(path), dataset())
+
+
+def test_an_interrupt_while_the_file_is_built(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "k.nc"
+    write_netcdf(dataset(), path, what="stack")
+    dump = xr.Dataset.dump_to_store
+
+    def interrupted(*args, **kwargs):
+        signal.raise_signal(signal.SIGINT)
+        return dump(*args, **kwargs)
+
+    monkeypatch.setattr(xr.Dataset, "dump_to_store", interrupted)
+    with pytest.raises(KeyboardInterrupt):
         write_netcdf(tree(), path, what="result")
     assert [p.name for p in tmp_path.iterdir()] == ["k.nc"]
     xr.testing.assert_identical(read_netcdf(path), dataset())
