@@ -162,11 +162,6 @@ def positions(wanted: Labels, within: Labels) -> NDArray[np.intp]:
     return pd.Index(within).get_indexer(pd.Index(wanted))
 
 
-def union(groups: Iterable[Labels]) -> list[Hashable]:
-    """Return every label of `groups` once, in the order of first appearance."""
-    return list(dict.fromkeys(label for group in groups for label in group.tolist()))
-
-
 def name_some(labels: Sequence[Hashable] | Labels, most: int = 5) -> str:
     """Return the first few `labels` as text for a message, and how many more there are."""
     listed = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)

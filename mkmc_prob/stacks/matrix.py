@@ -28,37 +28,46 @@ def square_matrix(given: Any, what: str) -> tuple[Matrix, Labels | None]:
         As for a kernel: not square, not numeric, not symmetric, not finite; labels that differ.
     """
     objects: Labels | None = None
-    eps = rounding_of(given)
-    if (
-        isinstance(given, xr.DataArray)
-        and given.ndim == 2
-        and all(dim in given.indexes for dim in given.dims)
-    ):
-        given = given.to_pandas()
-    if isinstance(given, pd.DataFrame):
-        objects = as_labels(given.index, f"{what}, rows")
-        columns = as_labels(given.columns, f"{what}, columns")
+    frame = given
+    if isinstance(given, xr.DataArray) and given.ndim == 2 and len(given.indexes) == 2:
+        frame = given.to_pandas()
+    if isinstance(frame, pd.DataFrame):
+        objects = as_labels(frame.index, f"{what}, rows")
+        columns = as_labels(frame.columns, f"{what}, columns")
         check_rows_are_columns(objects, columns, what, remedy="Give both the same labels.")
-        values = frame_values(given)
+        values = frame_values(frame)
     else:
         values = as_array(given, what)
     if values.ndim != 2 or values.shape[0] != values.shape[1] or not values.size:
         raise KernelError(f"{what}: shape {values.shape} found; a square matrix is needed.")
     labels = np.arange(len(values)) if objects is None else objects
-    everything = np.ones(len(values), dtype=bool)
-    part = LabelledMatrix(what, values, labels, everything)
-    return check_matrix(part, eps, what), objects
+    visible = np.ones(len(values), dtype=bool)
+    return check_matrix(LabelledMatrix(what, values, labels, visible, rounding_of(given))), objects
+
+
+def input_eps(given: Any) -> NDArray[np.float64]:
+    """Return the machine epsilon of the precision in which each matrix of `given` came.
+
+    It is the coordinate `rounding` of a stack or of one of its kernels, or the machine epsilon of
+    the dtype if that is larger.
+    """
+    values = frame_values(given) if isinstance(given, pd.DataFrame) else given
+    dtype = getattr(values, "dtype", np.dtype(np.float64))
+    eps = np.full(np.shape(values)[:-2], eps_of(dtype))
+    own = given.coords.get("rounding") if isinstance(given, xr.DataArray) else None
+    if own is None or own.dims != given.dims[:-2]:
+        return eps
+    if own.dtype.kind not in "fiu" or not (np.isnan(own) | ((own >= 0) & (own <= 1))).all():
+        raise KernelError(
+            f"stack: its coordinate 'rounding' is {own.values.tolist()}; a machine epsilon between "
+            "0 and 1 is expected for each kernel. Drop it, or correct it."
+        )
+    return np.asarray(np.fmax(eps, own.values))  # fmax: NaN if a kernel was added by hand
 
 
 def rounding_of(given: Any) -> float:
-    """Return the machine epsilon that `given` came with: its kernel's, or its dtype's."""
-    eps = eps_of(np.asarray(given).dtype) if hasattr(given, "dtype") else eps_of(np.dtype(float))
-    if isinstance(given, pd.DataFrame):
-        eps = eps_of(frame_values(given).dtype)
-    if isinstance(given, xr.DataArray) and "rounding" in given.coords:
-        own = given["rounding"]
-        eps = max(eps, float(own)) if own.ndim == 0 else eps
-    return eps
+    """Return the machine epsilon of the precision in which a single matrix came."""
+    return float(input_eps(given))
 
 
 def labelled(matrix: Matrix, objects: Labels, name: str) -> xr.DataArray:
@@ -82,14 +91,17 @@ LARGEST_ENTRY = 1e150
 
 
 class LabelledMatrix(NamedTuple):
-    """One kernel before alignment: its values, its objects, and what is said to be visible."""
+    """One kernel before alignment.
 
-    name: Hashable
+    `what` names it in messages, `visible` is None if the rows of NaN say which objects are hidden,
+    and `eps` is the machine epsilon of the precision it came in.
+    """
+
+    what: str
     values: NDArray[Any]
     objects: Labels
     visible: NDArray[np.bool_] | None
-    #: The machine epsilon it came with, where the dtype of `values` does not tell.
-    rounding: float = 0.0
+    eps: float
 
 
 def as_array(given: Any, what: str) -> NDArray[Any]:
@@ -109,10 +121,9 @@ def as_array(given: Any, what: str) -> NDArray[Any]:
         raise KernelError(
             f"{what}: its rows have different lengths. Pass a rectangular array."
         ) from error
-    if isinstance(array, np.ma.MaskedArray):
-        if array.dtype.kind in "biu":
-            array = array.astype(np.float64)
-        return array.filled(np.nan) if array.dtype.kind == "f" else np.asarray(array)
+    if isinstance(array, np.ma.MaskedArray) and array.dtype.kind in "biuf":
+        dtype = array.dtype if array.dtype.kind == "f" else np.float64
+        return np.asarray(np.ma.filled(array.astype(dtype), np.nan))
     return np.asarray(array)
 
 
@@ -157,66 +168,53 @@ def check_rows_are_columns(rows: Labels, columns: Labels, what: str, *, remedy: 
     raise LabelError(f"{what}: row and column labels differ ({found}). {remedy}")
 
 
-def check_matrix(part: LabelledMatrix, eps: float, what: str = "") -> NDArray[np.float64]:
-    """Return one kernel as float64, exactly symmetric, NaN in the rows of missing objects."""
-    what = what or f"kernel {part.name!r}"
-    if part.values.dtype.kind not in "biuf":
-        is_complex = part.values.dtype.kind == "c"
-        raise KernelError(
-            f"{what}: its entries are of dtype {part.values.dtype}; kernels hold real numbers. "
-            + ("Pass its .real if that is meant." if is_complex else "Convert it: astype(float).")
-        )
+def check_matrix(part: LabelledMatrix) -> NDArray[np.float64]:
+    """Return one kernel as float64, exactly symmetric, NaN in the rows of hidden objects."""
+    what, dtype = part.what, part.values.dtype
+    if dtype.kind not in "biuf":
+        remedy = "Pass its .real if that is meant." if dtype.kind == "c" else "Use astype(float)."
+        raise KernelError(f"{what}: dtype {dtype} found; kernels hold real numbers. {remedy}")
     with np.errstate(over="ignore"):  # a long double may become infinite, which is refused below
-        values = part.values.astype(np.float64)  # a copy: the caller's array stays as it is
-    if part.visible is None:
-        nan = np.isnan(values)
-        seen = ~(nan.all(axis=0) & nan.all(axis=1))
-    else:
-        seen = part.visible
-    values[~seen, :] = np.nan
-    values[:, ~seen] = np.nan
-    block = values if seen.all() else values[np.ix_(seen, seen)]
-    labels = part.objects[seen].tolist()
+        values = part.values.astype(np.float64)  # a copy: the caller's array is not changed
+    nan = np.isnan(values)
+    visible = ~(nan.all(axis=0) & nan.all(axis=1)) if part.visible is None else part.visible
+    block, labels = values[np.ix_(visible, visible)], part.objects[visible].tolist()
+    values[...] = np.nan
     if not labels:
         return values
     _check_entries(block, labels, what)
     largest = float(np.abs(block).max())
     if 0 < largest < 1 / LARGEST_ENTRY:
         raise KernelError(
-            f"{what}: its largest entry is {largest:.3g}; below {1 / LARGEST_ENTRY:g} products of "
+            f"{what}: its largest entry is {largest:.3g}; below {1 / LARGEST_ENTRY:g}, products of "
             "entries vanish. Rescale the kernel."
         )
-    _symmetrize(block, labels, what, max(ASYMMETRY_TOLERANCE, 16 * eps) * largest)
+    _check_symmetric(block, labels, what, max(ASYMMETRY_TOLERANCE, 16 * part.eps) * largest)
     diagonal = np.diagonal(block)
     worst = int(np.argmin(diagonal))
-    if diagonal[worst] < -rounding_share(len(labels), eps) * largest:
+    if diagonal[worst] < -rounding_share(len(labels), part.eps) * largest:
         raise KernelError(
-            f"{what}: the diagonal entry of object {labels[worst]!r} is {diagonal[worst]:.6g}. A "
-            "kernel's diagonal holds squared lengths; if this is a similarity score, add a "
+            f"{what}: the diagonal entry of object {labels[worst]!r} is {diagonal[worst]:.6g}. The "
+            "diagonal of a kernel holds squared lengths. If this is a similarity score, add a "
             "constant to the diagonal first."
         )
-    if block is not values:
-        values[np.ix_(seen, seen)] = block
+    values[np.ix_(visible, visible)] = (block + block.T) / 2
     return values
 
 
 def _check_entries(block: NDArray[np.float64], labels: list[Hashable], what: str) -> None:
-    """Raise where the visible block of a kernel has entries that are not finite numbers."""
-    if (np.abs(block) <= LARGEST_ENTRY).all():  # False for NaN too
+    """Raise KernelError unless all entries of the visible block are finite numbers in range."""
+    sizes = np.abs(block)
+    if (sizes <= LARGEST_ENTRY).all():  # False for NaN too
         return
-    infinite = np.argwhere(np.isinf(block))
-    if len(infinite):
-        i, j = infinite[0]
+    if (sizes > LARGEST_ENTRY).any():
+        i, j = np.unravel_index(int(np.nanargmax(sizes)), sizes.shape)
+        remedy = f"; beyond {LARGEST_ENTRY:g}, products overflow. Rescale the kernel."
+        if np.isinf(block[i, j]):
+            remedy = ". Replace it, or hide the object (its whole row and column NaN)."
         raise KernelError(
-            f"{what}: the entry of objects {labels[i]!r} and {labels[j]!r} is {block[i, j]}. "
-            "Replace infinite similarities, or hide the object (its whole row and column NaN)."
-        )
-    huge = np.argwhere(np.abs(block) > LARGEST_ENTRY)
-    if len(huge):
-        i, j = huge[0]
-        raise KernelError(
-            f"{what}: the entry of objects {labels[i]!r} and {labels[j]!r} is {block[i, j]:.6g}; "
-            f"beyond {LARGEST_ENTRY:g} products overflow. Rescale the kernel."
+            f"{what}: the entry of objects {labels[i]!r} and {labels[j]!r} is {block[i, j]:.6g}"
+            + remedy
         )
     nan = np.isnan(block)
     upper = np.triu(np.ones_like(nan), 1)
@@ -241,13 +239,10 @@ def _check_entries(block: NDArray[np.float64], labels: list[Hashable], what: str
     )
 
 
-def _symmetrize(
+def _check_symmetric(
     block: NDArray[np.float64], labels: list[Hashable], what: str, tolerance: float
 ) -> None:
-    """Average away the rounding asymmetry of `block` in place; raise where it is more."""
     difference = np.abs(block - block.T)
-    if not difference.any():
-        return
     i, j = np.unravel_index(int(np.argmax(difference)), difference.shape)
     if difference[i, j] > tolerance:
         remedy = "If the average is meant, pass (Q + Q.T) / 2."
@@ -255,7 +250,5 @@ def _symmetrize(
             remedy = "It looks like one triangle of it: pass Q + Q.T - np.diag(np.diag(Q))."
         raise KernelError(
             f"{what}: not symmetric: the entry of objects {labels[i]!r} and {labels[j]!r} is "
-            f"{block[i, j]:.9g}, the other way round {block[j, i]:.9g}. {remedy}"
+            f"{block[i, j]:.9g}, its transpose {block[j, i]:.9g}. {remedy}"
         )
-    block += block.T.copy()
-    block *= 0.5

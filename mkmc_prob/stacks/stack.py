@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import KernelError, LabelError, warn
 from ..linalg.rounding import eps_of
-from .labels import Labels, as_labels, lookalike, name_some, positions, union, warn_of_lookalikes
+from .labels import Labels, as_labels, lookalike, name_some, warn_of_lookalikes
 from .matrix import (
     LabelledMatrix,
     as_array,
@@ -23,8 +23,10 @@ from .matrix import (
     check_rows_are_columns,
     check_square,
     frame_values,
+    input_eps,
+    rounding_of,
 )
-from .visibility import as_mask, visibility_table, visible_row
+from .visibility import visibility_table, visible_row
 
 DIMS = ("kernel", "object", "object_bis")
 
@@ -107,32 +109,34 @@ def stack_kernels(
     """
     if isinstance(kernels, xr.DataArray) and kernels.ndim == 3:
         found, _ = check_labels(kernels, what="kernels")
-        kernels = kernels.assign_coords(rounding=("kernel", _input_eps(kernels)))
+        eps = input_eps(kernels.transpose(*DIMS))
+        kernels = kernels.assign_coords(rounding=("kernel", eps))
         kernels = {name: kernels.sel(kernel=name) for name in found.tolist()}
     if isinstance(kernels, Mapping):
         if names is not None:
-            raise LabelError("names: the kernels are named already. Leave it out.")
-        labels = as_labels(kernels, "the kernels' names")
-        matrices = list(kernels.values())
+            raise LabelError("names: the kernels are named already. Omit it.")
+        names, matrices = kernels, list(kernels.values())
     else:
         matrices = _unnamed(kernels)
-        default = [f"Q{k + 1}" for k in range(len(matrices))]
-        labels = as_labels(default if names is None else names, "names")
-        if len(labels) != len(matrices):
-            raise LabelError(f"names: {len(labels)} names for {len(matrices)} kernels.")
+        names = [f"Q{k + 1}" for k in range(len(matrices))] if names is None else names
+    labels = as_labels(names, "kernel names")
+    if len(labels) != len(matrices):
+        raise LabelError(f"names: {len(labels)} names for {len(matrices)} kernels.")
     if not matrices:
         raise KernelError("kernels: there are no kernels; at least one is needed.")
     order = None if objects is None else as_labels(objects, "objects")
-    if all(_is_labelled(matrix) for matrix in matrices):
-        parts = _from_labelled(labels, matrices, visible)
-    elif not any(_is_labelled(matrix) for matrix in matrices):
-        parts = _from_plain(labels, matrices, order, visible)
+    is_labeled = [_is_labeled(matrix) for matrix in matrices]
+    if all(is_labeled):
+        parts = _labeled_parts(labels, matrices, visible)
+    elif not any(is_labeled):
+        parts = _plain_parts(labels, matrices, order, visible)
     else:
+        labeled, plain = (labels.tolist()[is_labeled.index(kind)] for kind in (True, False))
         raise LabelError(
-            "kernels: some matrices are labelled and some are plain arrays, which cannot be "
+            f"kernels: {labeled!r} is labeled and {plain!r} is a plain array, which cannot be "
             "aligned. Label all of them (pandas.DataFrame) or none."
         )
-    stack = _align(parts, order)
+    stack = _align(labels, list(parts), order)
     warn_of_scales(stack)
     return stack
 
@@ -151,10 +155,10 @@ def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
     """
     names, objects = check_labels(stack, what=what)
     stack = stack.transpose(*DIMS)
-    eps = _input_eps(stack)
+    eps = input_eps(stack)
     matrices = [
-        check_matrix(LabelledMatrix(name, values, objects, None), rounding)
-        for name, values, rounding in zip(names.tolist(), stack.values, eps, strict=True)
+        check_matrix(LabelledMatrix(f"kernel {name!r}", values, objects, None, own))
+        for name, values, own in zip(names.tolist(), stack.values, eps, strict=True)
     ]
     checked = _build(names, objects, np.stack(matrices), eps)
     checked.name = checked.name if stack.name is None else stack.name
@@ -164,15 +168,12 @@ def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
 
 
 def check_complete(stack: xr.DataArray, *, what: str, remedy: str) -> xr.DataArray:
-    """Return a copy of `stack`, checked; raise where an object is missing from a kernel."""
+    """Return a copy of `stack`, checked; raise KernelError if an object is hidden in a kernel."""
     stack = check_stack(stack, what=what)
-    seen = visible_objects(stack).values
-    for name, row in zip(stack["kernel"].values.tolist(), seen, strict=True):
-        if not row.all():
-            raise KernelError(
-                f"{what}, kernel {name!r}: {name_some(stack['object'].values[~row])} missing "
-                f"(NaN). {remedy}"
-            )
+    for name, visible in visible_objects(stack).to_pandas().iterrows():
+        if not visible.all():
+            hidden = name_some(visible.index[~visible].tolist())
+            raise KernelError(f"{what}, kernel {name!r}: {hidden} hidden (NaN). {remedy}")
     return stack
 
 
@@ -191,14 +192,11 @@ def check_labels(stack: xr.DataArray, *, what: str = "stack") -> tuple[Labels, L
     for dim in DIMS:
         if dim not in stack.indexes:
             raise LabelError(f"{what}: no labels on {dim!r}. Build it with stack_kernels(...).")
-    names = as_labels(stack.indexes["kernel"], f"{what}, kernels")
-    objects = as_labels(stack.indexes["object"], f"{what}, objects")
-    other = as_labels(stack.indexes["object_bis"], f"{what}, object_bis")
-    if not len(names):
-        raise KernelError(f"{what}: there are no kernels; at least one is needed.")
+    names, objects, other = (as_labels(stack.indexes[dim], f"{what}, {dim} labels") for dim in DIMS)
     check_rows_are_columns(objects, other, what, remedy="Select on object and object_bis alike.")
-    if not len(objects):
-        raise KernelError(f"{what}: there are no objects; at least one is needed.")
+    for dim, labels in (("kernels", names), ("objects", objects)):
+        if not len(labels):
+            raise KernelError(f"{what}: there are no {dim}; at least one is needed.")
     return names, objects
 
 
@@ -214,10 +212,9 @@ def visible_objects(stack: xr.DataArray) -> xr.DataArray:
     array([[ True, False]])
     """
     names, objects = check_labels(stack)
-    stack = stack.transpose(*DIMS)
-    seen = ~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2))
+    values = stack.transpose(*DIMS).values
     return xr.DataArray(
-        seen,
+        ~np.isnan(np.diagonal(values, axis1=1, axis2=2)),
         dims=DIMS[:2],
         coords={"kernel": names, "object": objects},
         name="visible",
@@ -225,155 +222,117 @@ def visible_objects(stack: xr.DataArray) -> xr.DataArray:
 
 
 def warn_of_scales(stack: xr.DataArray) -> None:
-    """Warn where the mean diagonals of the kernels differ by more than a factor of 10."""
-    names = stack["kernel"].values.tolist()
-    diagonals = np.diagonal(stack.values, axis1=1, axis2=2)
-    seen = ~np.isnan(diagonals)
-    scale = {
-        name: float(diagonal[there].mean())
-        for name, diagonal, there in zip(names, diagonals, seen, strict=True)
-        if there.any()
-    }
-    if not scale:
-        return
-    largest, smallest = max(scale, key=scale.__getitem__), min(scale, key=scale.__getitem__)
-    if scale[largest] > SCALE_FACTOR * max(scale[smallest], 0.0):
+    """Warn if the mean diagonals of the kernels differ by more than a factor of 10."""
+    names = pd.Index(stack["kernel"].values.tolist(), dtype=object)
+    diagonals = pd.DataFrame(np.diagonal(stack.values, axis1=1, axis2=2), index=names)
+    scale = diagonals.mean(axis=1).dropna()
+    if scale.max() > SCALE_FACTOR * max(scale.min(), 0.0):
         warn(
             f"the kernels' scales differ by more than a factor of {SCALE_FACTOR:g}: the mean "
-            f"diagonal of {largest!r} is {scale[largest]:.3g}, of {smallest!r} "
-            f"{scale[smallest]:.3g}. The model follows the largest; normalize(stack) puts them "
-            "on one scale."
+            f"diagonal of {scale.idxmax()!r} is {scale.max():.3g}, of {scale.idxmin()!r} "
+            f"{scale.min():.3g}. The model follows the largest; normalize(stack) gives them the "
+            "same scale."
         )
 
 
 def _unnamed(kernels: Any) -> list[Any]:
     """Return the kernels of an array of shape (K, l, l), or of a list of plain matrices."""
-    if isinstance(kernels, Sequence) and any(_is_labelled(matrix) for matrix in kernels):
-        raise LabelError(
-            "kernels: labelled matrices without names. Pass a mapping from names to matrices."
-        )
     if isinstance(kernels, Sequence) and not isinstance(kernels, str):
+        if any(_is_labeled(matrix) for matrix in kernels):
+            raise LabelError(
+                "kernels: labeled matrices without names. Pass a mapping from names to matrices."
+            )
         matrices = [as_array(matrix, f"kernels[{k}]") for k, matrix in enumerate(kernels)]
     else:
-        array = as_array(kernels, "kernels")
-        matrices = list(array) if array.ndim else [array]
+        matrices = list(np.atleast_1d(as_array(kernels, "kernels")))
     for k, matrix in enumerate(matrices):
         if matrix.ndim != 2:
             raise KernelError(
                 f"kernels[{k}]: shape {matrix.shape} is not a matrix; kernels has shape (K, l, l). "
-                "A single matrix goes into a mapping, {name: Q}."
+                "Pass a single matrix as a mapping, {name: Q}."
             )
     return matrices
 
 
-def _is_labelled(matrix: Any) -> bool:
+def _is_labeled(matrix: Any) -> bool:
     if isinstance(matrix, xr.DataArray):
         return matrix.ndim == 2 and len(matrix.indexes) > 0
     return isinstance(matrix, pd.DataFrame)
 
 
-def _from_labelled(names: Labels, matrices: list[Any], visible: Any) -> Iterator[LabelledMatrix]:
-    table = visibility_table(visible)
-    if table is None and visible is not None:
-        raise LabelError(
-            "visible: with labelled kernels it must say which objects it means. Pass a "
-            "DataFrame (kernels x objects), or leave it out: what a kernel lacks is missing."
-        )
+def _labeled_parts(names: Labels, matrices: list[Any], visible: Any) -> Iterator[LabelledMatrix]:
+    table = visibility_table(visible, names, None)
     for name, matrix in zip(names.tolist(), matrices, strict=True):
-        what, rounding = f"kernel {name!r}", 0.0
+        what, frame = f"kernel {name!r}", matrix
         if isinstance(matrix, xr.DataArray):
             for dim in matrix.dims:
                 if dim not in matrix.indexes:
                     raise LabelError(f"{what}: no labels on {dim!r}. Label rows and columns.")
-            rows, columns = (matrix.indexes[dim] for dim in matrix.dims)
-            values = matrix.values
-            if "rounding" in matrix.coords and matrix["rounding"].ndim == 0:
-                rounding = float(matrix["rounding"])  # a kernel of a stack
-        else:
-            rows, columns, values = matrix.index, matrix.columns, frame_values(matrix)
-        objects = as_labels(rows, f"{what}, rows")
-        other = as_labels(columns, f"{what}, columns")
+            frame = matrix.to_pandas()
+        objects = as_labels(frame.index, f"{what}, rows")
+        columns = as_labels(frame.columns, f"{what}, columns")
+        values = frame_values(frame)
         check_square(values, what)
-        place = positions(objects, other)
-        if (place < 0).any():
-            check_rows_are_columns(
-                objects, other, what, remedy="Give rows and columns the same labels."
-            )
-        if not np.array_equal(place, np.arange(len(place))):
-            values = values[:, place]
-        there = None if table is None else visible_row(table, name, objects)
-        yield LabelledMatrix(name, values, objects, there, rounding)
+        places = pd.Index(columns).get_indexer(pd.Index(objects))
+        if (places < 0).any():
+            remedy = "Give rows and columns the same labels."
+            check_rows_are_columns(objects, columns, what, remedy=remedy)
+        row = None if table is None else visible_row(table, name, objects)
+        yield LabelledMatrix(what, values[:, places], objects, row, rounding_of(matrix))
 
 
-def _from_plain(
+def _plain_parts(
     names: Labels, matrices: list[Any], order: Labels | None, visible: Any
 ) -> Iterator[LabelledMatrix]:
     named = list(zip(names.tolist(), matrices, strict=True))
-    arrays = [as_array(matrix, f"kernel {name!r}") for name, matrix in named]
-    for name, array in zip(names.tolist(), arrays, strict=True):
+    arrays = {name: as_array(matrix, f"kernel {name!r}") for name, matrix in named}
+    first, shape = next((name, array.shape) for name, array in arrays.items())
+    for name, array in arrays.items():
         check_square(array, f"kernel {name!r}")
-        if array.shape != arrays[0].shape:
+        if array.shape != shape:
             raise KernelError(
-                f"kernel {name!r}: {len(array)} objects, but kernel {names.tolist()[0]!r} has "
-                f"{len(arrays[0])}. Plain arrays cover the same objects; label the matrices "
-                "(pandas.DataFrame) to align different ones."
+                f"kernel {name!r}: {len(array)} objects, but kernel {first!r} has {shape[0]}. "
+                "Plain arrays cover the same objects; label the matrices (pandas.DataFrame) to "
+                "align different ones."
             )
-    size = len(arrays[0])
-    objects = as_labels(range(size), "objects") if order is None else order
-    if len(objects) != size:
-        raise LabelError(f"objects: {len(objects)} labels for {size} objects.")
-    masks: list[NDArray[np.bool_] | None] = [None] * len(arrays)
-    if (table := visibility_table(visible)) is not None:
-        masks = [visible_row(table, name, objects) for name in names.tolist()]
-    elif visible is not None:
-        mask = as_array(visible, "visible")
-        if mask.shape != (len(arrays), size):
-            raise KernelError(
-                f"visible: shape {mask.shape} found, ({len(arrays)}, {size}) expected: one row a "
-                "kernel, one column an object."
-            )
-        masks = [
-            as_mask(row, f"visible, kernel {name!r}")
-            for name, row in zip(names.tolist(), mask, strict=True)
-        ]
-    for name, array, there in zip(names.tolist(), arrays, masks, strict=True):
-        yield LabelledMatrix(name, array, objects, there)
+    objects = np.arange(shape[0]) if order is None else order
+    if len(objects) != shape[0]:
+        raise LabelError(f"objects: {len(objects)} labels for {shape[0]} objects.")
+    table = visibility_table(visible, names, objects)
+    for name, array in arrays.items():
+        row = None if table is None else visible_row(table, name, objects)
+        yield LabelledMatrix(f"kernel {name!r}", array, objects, row, eps_of(array.dtype))
 
 
-def _align(parts: Iterable[LabelledMatrix], order: Labels | None) -> xr.DataArray:
-    """Check each kernel and write it into its place among all objects."""
-    parts = list(parts)
+def _align(names: Labels, parts: list[LabelledMatrix], order: Labels | None) -> xr.DataArray:
+    """Check each kernel and write it to the rows and columns of its objects among all objects."""
     kinds = {part.objects.dtype.kind: part for part in parts if len(part.objects)}
     if len(kinds) > 1:
         text, whole = kinds["U"], kinds["i"]
         raise LabelError(
-            f"objects: labels of mixed types, text in kernel {text.name!r} "
-            f"({text.objects.tolist()[0]!r}) and integers in kernel {whole.name!r} "
-            f"({whole.objects.tolist()[0]!r}). Convert them all with str() or all with int()."
+            f"objects: labels of mixed types, text in {text.what} ({text.objects.tolist()[0]!r}) "
+            f"and integers in {whole.what} ({whole.objects.tolist()[0]!r}). Convert them all with "
+            "str() or all with int()."
         )
     if order is None:
-        order = as_labels(union(part.objects for part in parts), "objects")
-    for part in parts:
-        absent = part.objects[positions(part.objects, order) < 0]
-        if len(absent):
-            one = absent.tolist()[0]
-            other = lookalike(one, order)
-            renamed = "" if other is None else f", or rename them, if {one!r} is {other!r}"
-            raise LabelError(
-                f"objects: {name_some(absent)} of kernel {part.name!r} are not among them. Add "
-                f"them, or drop them from the kernel{renamed}."
-            )
+        union = dict.fromkeys(label for part in parts for label in part.objects.tolist())
+        order = as_labels(union, "objects")
     if not len(order):
         raise KernelError("kernels: there are no objects; at least one is needed.")
-    warn_of_lookalikes([part.objects for part in parts], "objects")
-    names = as_labels([part.name for part in parts], "the kernels' names")
     stack = np.full((len(parts), len(order), len(order)), np.nan)
-    eps = np.empty(len(parts))
     for k, part in enumerate(parts):
-        place = positions(part.objects, order)
-        eps[k] = max(eps_of(part.values.dtype), part.rounding)
-        stack[k][np.ix_(place, place)] = check_matrix(part, eps[k])
-    return _build(names, order, stack, eps)
+        places = pd.Index(order).get_indexer(pd.Index(part.objects))
+        absent = part.objects[places < 0].tolist()
+        if absent:
+            other = lookalike(absent[0], order)
+            renamed = "" if other is None else f", or rename them, if {absent[0]!r} is {other!r}"
+            raise LabelError(
+                f"objects: {name_some(absent)} of {part.what} are not among them. Add them, or "
+                f"drop them from the kernel{renamed}."
+            )
+        stack[k][np.ix_(places, places)] = check_matrix(part)
+    warn_of_lookalikes([part.objects for part in parts], "objects")
+    return _build(names, order, stack, np.array([part.eps for part in parts]))
 
 
 def _build(
@@ -391,17 +350,3 @@ def _build(
         name="kernels",
         attrs={"long_name": "kernel matrices, NaN where an object is missing"},
     )
-
-
-def _input_eps(stack: xr.DataArray) -> NDArray[np.float64]:
-    """Return the machine epsilon each kernel of `stack` came with, or that of its dtype if more."""
-    eps = np.full(stack.sizes["kernel"], eps_of(stack.dtype))
-    if "rounding" in stack.coords and stack["rounding"].dims == ("kernel",):
-        own = stack["rounding"].values
-        if own.dtype.kind not in "fiu" or not (np.isnan(own) | ((own >= 0) & (own <= 1))).all():
-            raise KernelError(
-                f"stack: its coordinate 'rounding' is {own.tolist()}; a machine epsilon between 0 "
-                "and 1 for each kernel is expected. Drop it, or set it right."
-            )
-        eps = np.fmax(eps, own)  # fmax: NaN where a kernel was added by hand
-    return eps
