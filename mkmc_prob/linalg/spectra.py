@@ -26,6 +26,8 @@ def eigenvalue_tolerance(block: Matrix, rounding: float) -> float:
 
 def negative_spectrum(block: Matrix, rounding: float) -> NDArray[np.float64] | None:
     """Return the eigenvalues of `block`, ascending, if the first is really negative, else None."""
+    if not block.size:
+        return None
     tolerance = eigenvalue_tolerance(block, rounding)
     shifted = block.copy()
     shifted.flat[:: len(block) + 1] += tolerance

@@ -1,18 +1,15 @@
 """Whether kernels are positive semidefinite, and how to make them so."""
 
-from collections.abc import Hashable
 from typing import Literal
 
 import numpy as np
 import scipy.linalg
 import xarray as xr
-from numpy.typing import NDArray
 
 from ..errors import IndefiniteKernelError, warn
 from ..linalg.spectra import eigenvalue_tolerance, frobenius_norm, negative_spectrum
-from ..linalg.symmetric import Matrix, symmetrize
-from ..utils.arguments import checked as checked_arguments
-from ..utils.arguments import choice
+from ..linalg.symmetric import Matrix, Vector, symmetrize
+from ..utils.arguments import checked, choice
 from .checked import KernelStack, VisibleKernel
 
 #: How `repair_spectrum` treats eigenvalues below zero.
@@ -51,28 +48,28 @@ def check_definite(stack: xr.DataArray | KernelStack) -> None:
         ...
     mkmc_prob.errors.IndefiniteKernelError: kernel 'Q1': its visible block is indefinite: ...
     """
-    checked = stack if isinstance(stack, KernelStack) else KernelStack.of(stack)
-    for kernel in checked.kernels():
-        block = kernel.moment
-        spectrum = negative_spectrum(block, kernel.eps) if block.size else None
-        if spectrum is not None:
-            remedy = "repair_spectrum(stack) makes it one, and says what it changes."
-            if not np.diagonal(block).any():
-                remedy = (
-                    "Its diagonal is zero, so these look like distances D or a graph's weights: "
-                    "pass a kernel of them, np.exp(-(D**2) / (2 * scale**2)), say, or of a graph's "
-                    "Laplacian L, scipy.linalg.expm(-scale * L)."
-                )
-            tolerance = eigenvalue_tolerance(block, kernel.eps)
-            raise IndefiniteKernelError(
-                f"kernel {kernel.name!r}: its visible block is indefinite: of "
-                f"{len(spectrum)} eigenvalues the smallest is {spectrum[0]:.6g} (the largest "
-                f"{spectrum[-1]:.6g}; down to -{tolerance:.2g} "
-                f"counts as rounding). It is not a covariance. {remedy}"
+    checked_stack = stack if isinstance(stack, KernelStack) else KernelStack.of(stack)
+    for kernel in checked_stack.kernels():
+        block, spectrum = kernel.moment, negative_spectrum(kernel.moment, kernel.eps)
+        if spectrum is None:
+            continue
+        remedy = "repair_spectrum(stack) repairs it and reports what it changes."
+        if not np.diagonal(block).any():
+            remedy = (
+                "Its diagonal is zero, so its entries look like distances D or the weights of a "
+                "graph: pass a kernel computed from them, for example "
+                "np.exp(-(D**2) / (2 * scale**2)), or scipy.linalg.expm(-scale * L) with the "
+                "graph's Laplacian L."
             )
+        tolerance = eigenvalue_tolerance(block, kernel.eps)
+        raise IndefiniteKernelError(
+            f"kernel {kernel.name!r}: its visible block is indefinite: of {len(spectrum)} "
+            f"eigenvalues the smallest is {spectrum[0]:.6g} (the largest {spectrum[-1]:.6g}; down "
+            f"to -{tolerance:.2g} counts as rounding). It is not a covariance. {remedy}"
+        )
 
 
-@checked_arguments(method=choice("clip", "shift", "flip"))
+@checked(method=choice("clip", "shift", "flip"))
 def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataArray:
     """Make indefinite kernels positive semidefinite, and say exactly what that changed.
 
@@ -119,27 +116,24 @@ def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataA
     array([[[2., 2.],
             [2., 2.]]])
     """
-    checked = KernelStack.of(stack)  # a copy
-    result = checked.array
-    lines = [result.attrs["repair_spectrum"]] if "repair_spectrum" in result.attrs else []
-    for k, kernel in enumerate(checked.kernels()):
-        block = kernel.moment
-        spectrum = negative_spectrum(block, kernel.eps) if block.size else None
+    result = KernelStack.of(stack)  # a copy
+    attrs = result.array.attrs
+    lines = [attrs["repair_spectrum"]] if "repair_spectrum" in attrs else []
+    for k, kernel in enumerate(result.kernels()):
+        spectrum = negative_spectrum(kernel.moment, kernel.eps)
         if spectrum is None:
             continue
-        repaired = block + _correction(block, method)
-        # Where the result is much smaller than the kernel was, the rounding error of the kernel
-        # may count beside it. Each turn adds more than the diagonal's last digit, so this ends.
+        repaired = kernel.moment + _correction(kernel.moment, method)
+        # If the result is much smaller than the kernel, the kernel's rounding error may still
+        # count. Each pass adds more than the last digit of the diagonal, so the loop ends.
         while (left := negative_spectrum(repaired, kernel.eps)) is not None:
             repaired.flat[:: len(repaired) + 1] -= left[0]
-        result.values[k][np.ix_(kernel.v, kernel.v)] = repaired
-        objects = checked.objects[kernel.v].tolist()
-        lines.append(_what_changed(kernel, objects, spectrum, repaired, method))
+        result.array.values[k][np.ix_(kernel.v, kernel.v)] = repaired
+        lines.append(_what_changed(kernel, spectrum, repaired, method))
         warn(lines[-1])
-    result.attrs["repair_spectrum"] = "\n".join(
-        lines or ["no kernel has an eigenvalue below zero by more than rounding: nothing changed"]
-    )
-    return result
+    nothing = "no kernel has an eigenvalue below zero by more than rounding: nothing changed"
+    attrs["repair_spectrum"] = "\n".join(lines or [nothing])
+    return result.array
 
 
 def _correction(block: Matrix, method: Method) -> Matrix:
@@ -154,14 +148,8 @@ def _correction(block: Matrix, method: Method) -> Matrix:
     return once if method == "clip" else 2.0 * once
 
 
-def _what_changed(
-    kernel: VisibleKernel,
-    objects: list[Hashable],
-    spectrum: NDArray[np.float64],
-    repaired: Matrix,
-    method: Method,
-) -> str:
-    block = kernel.moment
+def _what_changed(kernel: VisibleKernel, spectrum: Vector, repaired: Matrix, method: Method) -> str:
+    block, objects = kernel.moment, kernel.objects[kernel.v].tolist()
     change = repaired - block
     i, j = np.unravel_index(int(np.argmax(np.abs(change))), change.shape)
     below = int((spectrum < -eigenvalue_tolerance(block, kernel.eps)).sum())
@@ -169,7 +157,6 @@ def _what_changed(
     return (
         f"kernel {kernel.name!r}: {below} of {len(spectrum)} eigenvalues below zero, the smallest "
         f"{spectrum[0]:.6g} (the largest {spectrum[-1]:.6g}); method {method!r} changed the kernel "
-        f"by {share:.3g} of its Frobenius norm, most the "
-        f"entry of objects {objects[i]!r} and {objects[j]!r}, from "
-        f"{block[i, j]:.6g} to {repaired[i, j]:.6g}"
+        f"by {share:.3g} of its Frobenius norm; the entry of objects {objects[i]!r} and "
+        f"{objects[j]!r} changed most, from {block[i, j]:.6g} to {repaired[i, j]:.6g}"
     )

@@ -9,9 +9,14 @@ import scipy.linalg
 import xarray as xr
 
 from ..errors import KernelError
+from ..linalg.spectra import frobenius_norm
 from ..linalg.symmetric import Matrix, symmetrize
+from ..utils.arguments import real
 from .checked import KernelStack
 from .degrees import DegreesOfFreedom, degrees_per_kernel
+
+#: A rank, which may be a float if it is whole.
+WHOLE = real(lambda number: number >= 1 and number == round(number), "a whole number >= 1")
 
 
 def effective_degrees_of_freedom(stack: xr.DataArray) -> xr.DataArray:
@@ -66,11 +71,11 @@ def effective_degrees_of_freedom(stack: xr.DataArray) -> xr.DataArray:
     found = []
     for kernel in checked.kernels():
         block = kernel.moment
-        norm = float(scipy.linalg.norm(block))  # LAPACK's scales, so no overflow
+        norm = frobenius_norm(block) if block.size else 0.0
         if not norm > 0.0:
-            what = "is zero" if block.size else "shows no object"
+            fault = "is zero" if block.size else "shows no object"
             raise KernelError(
-                f"kernel {kernel.name!r}: it {what}, so that its degrees of freedom cannot be "
+                f"kernel {kernel.name!r}: it {fault}, so that its degrees of freedom cannot be "
                 "estimated. Leave it out of the stack."
             )
         found.append(float(np.trace(block) / norm) ** 2)
@@ -126,34 +131,27 @@ def reduce_rank(stack: xr.DataArray, rank: DegreesOfFreedom) -> xr.DataArray:
     >>> reduced.attrs["reduce_rank"]
     "kernel 'Q1': rank 2 of 3 objects, 83.3 % of the trace kept"
     """
-    checked = KernelStack.of(stack)  # a copy
-    ranks = degrees_per_kernel(rank, checked.names, what="rank")
+    reduced = KernelStack.of(stack)  # a copy
+    ranks = degrees_per_kernel(rank, reduced.names, what="rank", check=WHOLE)
     lines = []
-    for k, kernel in enumerate(checked.kernels()):
-        block, wanted = kernel.moment, ranks[k]
-        if wanted < 1 or wanted != np.round(wanted):
-            raise KernelError(
-                f"rank of kernel {kernel.name!r}: {wanted:g} found; a whole number of at least 1 "
-                "is needed. Round it."
-            )
-        kept = 1.0
+    for k, kernel in enumerate(reduced.kernels()):
+        block, wanted, kept = kernel.moment, int(ranks[k]), 1.0
         if wanted < len(block):
-            reduced = _best_of_rank(block, int(wanted))
-            whole = float(np.trace(block))
-            kept = float(np.trace(reduced)) / whole if whole else 1.0
-            checked.array.values[k][np.ix_(kernel.v, kernel.v)] = reduced
+            nearest, trace = _best_of_rank(block, wanted), float(np.trace(block))
+            kept = float(np.trace(nearest)) / trace if trace else 1.0
+            reduced.array.values[k][np.ix_(kernel.v, kernel.v)] = nearest
         lines.append(
-            f"kernel {kernel.name!r}: rank {min(int(wanted), len(block))} of {len(block)} objects, "
+            f"kernel {kernel.name!r}: rank {min(wanted, len(block))} of {len(block)} objects, "
             f"{100.0 * kept:.1f} % of the trace kept"
         )
-    checked.array.attrs["reduce_rank"] = "\n".join(lines)
-    return checked.array
+    reduced.array.attrs["reduce_rank"] = "\n".join(lines)
+    return reduced.array
 
 
 def _best_of_rank(block: Matrix, rank: int) -> Matrix:
-    size = len(block)
+    largest = (len(block) - rank, len(block) - 1)
     values, vectors = scipy.linalg.eigh(
-        block, subset_by_index=(size - rank, size - 1), driver="evr", check_finite=False
+        block, subset_by_index=largest, driver="evr", check_finite=False
     )
     half = vectors * np.sqrt(np.maximum(values, 0.0))  # below zero is rounding
     return symmetrize(half @ half.T)

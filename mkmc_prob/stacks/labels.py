@@ -45,39 +45,35 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
     array(['p1', 'p2'], dtype='<U2')
     """
     listed = [_plain(label) for label in _in_order(values, what)]
-    is_text = [isinstance(label, str) for label in listed]
-    is_integer = [isinstance(label, int) and not isinstance(label, bool) for label in listed]
-    for label, text, whole in zip(listed, is_text, is_integer, strict=True):
-        if not (text or whole):
+    text = [label for label in listed if isinstance(label, str)]
+    integers = [label for label in listed if isinstance(label, int) and not isinstance(label, bool)]
+    for label in listed:
+        if not isinstance(label, str | int) or isinstance(label, bool):
             raise LabelError(
                 f"{what}: label {label!r} is of type {type(label).__name__}; labels are all text "
                 "or all integers. Convert them with str() or int()."
             )
-        if text and _unsaveable(str(label)):
+    for label in text:
+        if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in label):
             raise LabelError(
                 f"{what}: label {label!r} contains a NUL character or half a surrogate pair, "
                 "which cannot be saved to netCDF. Remove it."
             )
-    if any(is_text) and any(is_integer):
-        first_text = listed[is_text.index(True)]
-        first_integer = listed[is_integer.index(True)]
+    if text and integers:
         raise LabelError(
-            f"{what}: labels of mixed types, text ({first_text!r}) and integers "
-            f"({first_integer!r}). "
+            f"{what}: labels of mixed types, text ({text[0]!r}) and integers ({integers[0]!r}). "
             "Convert them all with str() or all with int()."
         )
-    seen: set[Hashable] = set()
-    for label in listed:
-        if label in seen:
-            raise LabelError(
-                f"{what}: label {label!r} occurs more than once. Labels identify; rename or drop "
-                "the repeats."
-            )
-        seen.add(label)
-    if any(is_text):
-        return np.array(listed)
+    repeated = pd.Index(listed, dtype=object).duplicated()
+    if repeated.any():
+        raise LabelError(
+            f"{what}: label {listed[int(repeated.argmax())]!r} occurs more than once. Labels must "
+            "be unique; rename or drop the repeats."
+        )
+    if text:
+        return np.array(text)
     try:
-        return np.array(listed, dtype=np.int64)
+        return np.array(integers, dtype=np.int64)
     except OverflowError as error:
         raise LabelError(
             f"{what}: an integer label does not fit in 64 bits. Convert the labels with str()."
@@ -170,15 +166,11 @@ def name_some(labels: Sequence[Hashable] | Labels, most: int = 5) -> str:
 
 
 def _in_order(values: Iterable[Hashable], what: str) -> list[Hashable]:
-    """Return `values` as a list; raise where it is one text, has no order, or is no sequence."""
-    if isinstance(values, xr.DataArray):
-        values = values.values  # iterating over the DataArray itself gives arrays, not labels
-    try:
-        if not isinstance(values, str | bytes | set | frozenset):
-            return list(values)
-    except TypeError:  # a number, for instance
-        pass
-    raise LabelError(f"{what}: {values!r} is not a sequence of labels. Pass a list of them.")
+    """Return `values` as a list; raise LabelError if it is one text or is not a sequence."""
+    if isinstance(values, str | bytes | set | frozenset) or not isinstance(values, Iterable):
+        raise LabelError(f"{what}: {values!r} is not a sequence of labels. Pass a list of them.")
+    # Iterating over a DataArray gives arrays, not labels.
+    return list(values.values if isinstance(values, xr.DataArray) else values)
 
 
 def _plain(label: Hashable) -> Hashable:
@@ -188,10 +180,6 @@ def _plain(label: Hashable) -> Hashable:
     if isinstance(label, int | np.integer) and not isinstance(label, bool | np.timedelta64):
         return int(label)
     return label
-
-
-def _unsaveable(label: str) -> bool:
-    return any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in label)
 
 
 def with_labels(dataset: xr.Dataset) -> xr.Dataset:

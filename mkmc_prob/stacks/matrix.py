@@ -41,8 +41,8 @@ def square_matrix(given: Any, what: str) -> tuple[Matrix, Labels | None]:
     if values.ndim != 2 or values.shape[0] != values.shape[1] or not values.size:
         raise KernelError(f"{what}: shape {values.shape} found; a square matrix is needed.")
     labels = np.arange(len(values)) if objects is None else objects
-    visible = np.ones(len(values), dtype=bool)
-    return check_matrix(LabelledMatrix(what, values, labels, visible, rounding_of(given))), objects
+    part = LabelledMatrix(what, values, labels, rounding_of(given))
+    return check_matrix(part, visible=np.ones(len(values), dtype=bool)), objects
 
 
 def input_eps(given: Any) -> NDArray[np.float64]:
@@ -91,16 +91,14 @@ LARGEST_ENTRY = 1e150
 
 
 class LabelledMatrix(NamedTuple):
-    """One kernel before alignment.
+    """One matrix before it is checked and aligned.
 
-    `what` names it in messages, `visible` is None if the rows of NaN say which objects are hidden,
-    and `eps` is the machine epsilon of the precision it came in.
+    `what` names it in messages, and `eps` is the machine epsilon of the precision it came in.
     """
 
     what: str
     values: NDArray[Any]
     objects: Labels
-    visible: NDArray[np.bool_] | None
     eps: float
 
 
@@ -168,17 +166,20 @@ def check_rows_are_columns(rows: Labels, columns: Labels, what: str, *, remedy: 
     raise LabelError(f"{what}: row and column labels differ ({found}). {remedy}")
 
 
-def check_matrix(part: LabelledMatrix) -> NDArray[np.float64]:
-    """Return one kernel as float64, exactly symmetric, NaN in the rows of hidden objects."""
+def check_matrix(part: LabelledMatrix, visible: NDArray[np.bool_] | None = None) -> Matrix:
+    """Return one kernel as float64, exactly symmetric, NaN in the rows of hidden objects.
+
+    If `visible` is None, the objects whose row and column are wholly NaN are hidden.
+    """
     what, dtype = part.what, part.values.dtype
     if dtype.kind not in "biuf":
         remedy = "Pass its .real if that is meant." if dtype.kind == "c" else "Use astype(float)."
         raise KernelError(f"{what}: dtype {dtype} found; kernels hold real numbers. {remedy}")
     with np.errstate(over="ignore"):  # a long double may become infinite, which is refused below
         values = part.values.astype(np.float64)  # a copy: the caller's array is not changed
-    nan = np.isnan(values)
-    visible = ~(nan.all(axis=0) & nan.all(axis=1)) if part.visible is None else part.visible
-    block, labels = values[np.ix_(visible, visible)], part.objects[visible].tolist()
+    number = ~np.isnan(values)
+    rows = number.any(axis=0) | number.any(axis=1) if visible is None else visible
+    block, labels = values[np.ix_(rows, rows)], part.objects[rows].tolist()
     values[...] = np.nan
     if not labels:
         return values
@@ -198,7 +199,7 @@ def check_matrix(part: LabelledMatrix) -> NDArray[np.float64]:
             "diagonal of a kernel holds squared lengths. If this is a similarity score, add a "
             "constant to the diagonal first."
         )
-    values[np.ix_(visible, visible)] = (block + block.T) / 2
+    values[np.ix_(rows, rows)] = (block + block.T) / 2
     return values
 
 
@@ -231,12 +232,13 @@ def _check_entries(block: NDArray[np.float64], labels: list[Hashable], what: str
         f"{what}: object {labels[worst]!r} is NaN in {row} entries of its row and {column} of its "
         f"column, out of {len(labels)}"
     )
-    if row == column == len(labels):
-        raise KernelError(f"{found}, but is said to be visible. Set its visibility to 0.")
-    raise KernelError(
-        f"{found}, but not in all. Objects are missing as a whole: set its whole row and column to "
-        "NaN, or fill the entries in."
-    )
+    remedy = ", but is said to be visible. Set its visibility to 0."
+    if not row == column == len(labels):
+        remedy = (
+            ", but not in all. Objects are hidden as a whole: set the whole row and column to NaN, "
+            "or fill in the entries."
+        )
+    raise KernelError(found + remedy)
 
 
 def _check_symmetric(

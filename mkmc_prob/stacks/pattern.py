@@ -7,6 +7,7 @@ show nothing, the groups of objects that no kernel ties together; and the warnin
 from collections.abc import Hashable
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
@@ -17,14 +18,12 @@ from .labels import name_some
 
 def unseen_objects(visible: xr.DataArray) -> list[Hashable]:
     """Return the objects that are hidden in every kernel."""
-    unseen = ~visible.transpose("kernel", "object").values.any(axis=0)
-    return visible["object"].values[unseen].tolist()  # type: ignore[no-any-return]
+    return visible["object"][~visible.any("kernel")].values.tolist()  # type: ignore[no-any-return]
 
 
 def empty_kernels(visible: xr.DataArray) -> list[Hashable]:
-    """Return the kernels that show no object."""
-    empty = ~visible.transpose("kernel", "object").values.any(axis=1)
-    return visible["kernel"].values[empty].tolist()  # type: ignore[no-any-return]
+    """Return the kernels in which no object is visible."""
+    return visible["kernel"][~visible.any("object")].values.tolist()  # type: ignore[no-any-return]
 
 
 def tied_groups(visible: xr.DataArray) -> list[list[Hashable]]:
@@ -42,22 +41,15 @@ def tied_groups(visible: xr.DataArray) -> list[list[Hashable]]:
     >>> tied_groups(seen.astype(bool))
     [['x', 'y'], ['z']]
     """
-    seen = visible.transpose("kernel", "object").values
-    kernels, objects = seen.shape
-    k, i = np.nonzero(seen)
+    table = visible.transpose("kernel", "object").values
+    kernels, objects = table.shape
+    k, i = np.nonzero(table)
     edges = csr_array((np.ones(len(k)), (k, kernels + i)), shape=(kernels + objects,) * 2)
     _, component = connected_components(edges, directed=False)
-    labels = visible["object"].values
-    groups = [
-        labels[(component[kernels:] == c) & seen.any(axis=0)].tolist()
-        for c in np.unique(component[kernels + i])
-    ]
+    shown = np.unique(i)
+    labels = pd.Series(visible["object"].values[shown], dtype=object)
+    groups = [group.tolist() for _, group in labels.groupby(component[kernels + shown])]
     return sorted(groups, key=len, reverse=True)
-
-
-def _nouns(noun: str, labels: list[Hashable]) -> str:
-    """Return `labels` with what they are, one or several, for a message."""
-    return f"{noun if len(labels) == 1 else noun + 's'} {name_some(labels)}"
 
 
 def warn_of_what_is_not_identified(visible: xr.DataArray) -> None:
@@ -68,29 +60,31 @@ def warn_of_what_is_not_identified(visible: xr.DataArray) -> None:
             f"stack: no object is visible in any kernel ({name_some(empty)}). There is nothing to "
             "complete from."
         )
-    messages = []
     if empty:
-        shows = "shows no object: it is" if len(empty) == 1 else "show no object: they are"
-        messages.append(
-            f"{_nouns('kernel', empty)} {shows} completed by the model matrix, which the other "
-            "kernels determine."
+        one = len(empty) == 1
+        warn(
+            f"{'kernel' if one else 'kernels'} {name_some(empty)} "
+            f"{'shows no object: it is' if one else 'show no object: they are'} completed by the "
+            "model matrix, which the other kernels determine.",
+            IdentifiabilityWarning,
         )
     if unseen:
-        verb, pronoun = ("is", "it is") if len(unseen) == 1 else ("are", "they are")
-        messages.append(
-            f"{_nouns('object', unseen)} {verb} missing in every kernel: {pronoun} left out of the "
-            "iterations and filled in from the prior alone. "
-            "visible_objects(stack).any('kernel') tells which objects some kernel does show."
+        one = len(unseen) == 1
+        warn(
+            f"{'object' if one else 'objects'} {name_some(unseen)} {'is' if one else 'are'} "
+            f"missing in every kernel: {'it is' if one else 'they are'} left out of the "
+            "iterations and completed from the prior alone. "
+            "visible_objects(stack).any('kernel') shows which objects are visible in some kernel.",
+            IdentifiabilityWarning,
         )
     if len(groups) > 1:
         named = "; ".join(f"({name_some(group, 3)})" for group in groups[:4])
         more = "" if len(groups) <= 4 else f" and {len(groups) - 4} more"
-        messages.append(
+        warn(
             f"the objects fall into {len(groups)} groups that no kernel ties together: {named}"
-            f"{more}. Entries between groups come from the prior alone. Left at what it says they "
-            "can be a saddle of the likelihood, and what another start finds there is arbitrary, "
-            "to its sign: see explore_maxima. If kernels should share objects, their labels may "
-            "not match."
+            f"{more}. Entries between groups come from the prior alone. At the prior's values they "
+            "can be a saddle point of the likelihood, and the values reached from another start "
+            "are arbitrary, including their signs: see explore_maxima. If kernels should share "
+            "objects, their labels may not match.",
+            IdentifiabilityWarning,
         )
-    for message in messages:
-        warn(message, IdentifiabilityWarning)

@@ -7,7 +7,6 @@ each kernel only and exactly symmetric; a table; or an error that names the kern
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 
 from ..errors import KernelError, warn
 from ..linalg.rounding import eps_of_share, rounding_share
@@ -55,7 +54,8 @@ def center(stack: xr.DataArray) -> xr.DataArray:
     array([[[ 1., -1.],
             [-1.,  1.]]])
     """
-    result, eps = _copy_of(stack)
+    result = KernelStack.of(stack)  # a copy
+    eps = result.array["rounding"].values
     for k, kernel in enumerate(result.kernels()):
         block = kernel.moment
         if not block.size:
@@ -77,7 +77,7 @@ def center(stack: xr.DataArray) -> xr.DataArray:
                 "center its features before computing it."
             )
         result.array.values[k][np.ix_(kernel.v, kernel.v)] = centered
-    return _with_eps(result, eps)
+    return result.array
 
 
 def normalize(stack: xr.DataArray) -> xr.DataArray:
@@ -114,7 +114,8 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
     array([[[1. , 0.5],
             [0.5, 1. ]]])
     """
-    result, eps = _copy_of(stack)
+    result = KernelStack.of(stack)  # a copy
+    eps = result.array["rounding"].values
     for k, kernel in enumerate(result.kernels()):
         if not kernel.moment.size:
             continue
@@ -139,7 +140,7 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
             # The rounding whose tolerance is a little beyond the smallest eigenvalue.
             share = 1.01 * -negative[0] / frobenius_norm(normalized)
             eps[k] = eps_of_share(len(diagonal), share)
-    return _with_eps(result, eps)
+    return result.array
 
 
 def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
@@ -184,14 +185,11 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
     largest        4.000000
     """
     checked = KernelStack.of(stack)
-    visible = checked.visible
-    table = pd.DataFrame(
-        {"visible": visible.sum(axis=1), "missing": (~visible).sum(axis=1)},
-        index=pd.Index(checked.names, name="kernel"),
-    )
     rows = []
     for kernel in checked.kernels():
-        block, row = kernel.moment, dict.fromkeys(COLUMNS + SPECTRUM * spectrum, np.nan)
+        block = kernel.moment
+        row: dict[str, float] = {"visible": len(kernel.v), "missing": len(kernel.h)}
+        row |= dict.fromkeys(COLUMNS + SPECTRUM * spectrum, np.nan)
         if block.size:
             diagonal = float(np.diagonal(block).mean())
             row |= {"mean_diagonal": diagonal, "smallest": block.min(), "largest": block.max()}
@@ -202,14 +200,4 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
             rank = (np.abs(values) > eigenvalue_tolerance(block, kernel.eps)).sum()
             row |= dict(zip(SPECTRUM, (values[0], values[-1], float(rank)), strict=True))
         rows.append(row)
-    return table.join(pd.DataFrame(rows, index=table.index))
-
-
-def _copy_of(given: xr.DataArray) -> tuple[KernelStack, NDArray[np.float64]]:
-    """Return `given` checked, in a copy that may be changed, and the eps of each kernel."""
-    stack = KernelStack.of(given)
-    return stack, stack.array["rounding"].values.copy()
-
-
-def _with_eps(stack: KernelStack, eps: NDArray[np.float64]) -> xr.DataArray:
-    return stack.array.assign_coords(rounding=("kernel", eps, stack.array["rounding"].attrs))
+    return pd.DataFrame(rows, index=pd.Index(checked.names, name="kernel"))

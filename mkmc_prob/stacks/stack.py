@@ -5,7 +5,7 @@ Enters: K square matrices over (subsets of) the same objects, labelled or plain.
 rows and columns of NaN where an object is missing. Every other room takes such a stack.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,16 +127,18 @@ def stack_kernels(
     order = None if objects is None else as_labels(objects, "objects")
     is_labeled = [_is_labeled(matrix) for matrix in matrices]
     if all(is_labeled):
-        parts = _labeled_parts(labels, matrices, visible)
+        parts = list(map(_labeled_part, labels.tolist(), matrices))
+        table = visibility_table(visible, labels, None)
     elif not any(is_labeled):
-        parts = _plain_parts(labels, matrices, order, visible)
+        parts = _plain_parts(labels, matrices, order)
+        table = visibility_table(visible, labels, parts[0].objects)
     else:
         labeled, plain = (labels.tolist()[is_labeled.index(kind)] for kind in (True, False))
         raise LabelError(
             f"kernels: {labeled!r} is labeled and {plain!r} is a plain array, which cannot be "
             "aligned. Label all of them (pandas.DataFrame) or none."
         )
-    stack = _align(labels, list(parts), order)
+    stack = _align(labels, parts, order, table)
     warn_of_scales(stack)
     return stack
 
@@ -157,7 +159,7 @@ def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
     stack = stack.transpose(*DIMS)
     eps = input_eps(stack)
     matrices = [
-        check_matrix(LabelledMatrix(f"kernel {name!r}", values, objects, None, own))
+        check_matrix(LabelledMatrix(f"kernel {name!r}", values, objects, own))
         for name, values, own in zip(names.tolist(), stack.values, eps, strict=True)
     ]
     checked = _build(names, objects, np.stack(matrices), eps)
@@ -260,51 +262,48 @@ def _is_labeled(matrix: Any) -> bool:
     return isinstance(matrix, pd.DataFrame)
 
 
-def _labeled_parts(names: Labels, matrices: list[Any], visible: Any) -> Iterator[LabelledMatrix]:
-    table = visibility_table(visible, names, None)
+def _labeled_part(name: Hashable, matrix: Any) -> LabelledMatrix:
+    """Return a labeled kernel with its columns in the order of its rows."""
+    what, frame = f"kernel {name!r}", matrix
+    if isinstance(matrix, xr.DataArray):
+        for dim in matrix.dims:
+            if dim not in matrix.indexes:
+                raise LabelError(f"{what}: no labels on {dim!r}. Label rows and columns.")
+        frame = matrix.to_pandas()
+    objects = as_labels(frame.index, f"{what}, rows")
+    columns = as_labels(frame.columns, f"{what}, columns")
+    values = frame_values(frame)
+    check_square(values, what)
+    places = pd.Index(columns).get_indexer(pd.Index(objects))
+    if (places < 0).any():
+        remedy = "Give rows and columns the same labels."
+        check_rows_are_columns(objects, columns, what, remedy=remedy)
+    return LabelledMatrix(what, values[:, places], objects, rounding_of(matrix))
+
+
+def _plain_parts(names: Labels, matrices: list[Any], order: Labels | None) -> list[LabelledMatrix]:
+    """Return plain kernels, which all cover the objects of `order` (0 to l - 1 if None)."""
+    parts: list[LabelledMatrix] = []
     for name, matrix in zip(names.tolist(), matrices, strict=True):
-        what, frame = f"kernel {name!r}", matrix
-        if isinstance(matrix, xr.DataArray):
-            for dim in matrix.dims:
-                if dim not in matrix.indexes:
-                    raise LabelError(f"{what}: no labels on {dim!r}. Label rows and columns.")
-            frame = matrix.to_pandas()
-        objects = as_labels(frame.index, f"{what}, rows")
-        columns = as_labels(frame.columns, f"{what}, columns")
-        values = frame_values(frame)
-        check_square(values, what)
-        places = pd.Index(columns).get_indexer(pd.Index(objects))
-        if (places < 0).any():
-            remedy = "Give rows and columns the same labels."
-            check_rows_are_columns(objects, columns, what, remedy=remedy)
-        row = None if table is None else visible_row(table, name, objects)
-        yield LabelledMatrix(what, values[:, places], objects, row, rounding_of(matrix))
-
-
-def _plain_parts(
-    names: Labels, matrices: list[Any], order: Labels | None, visible: Any
-) -> Iterator[LabelledMatrix]:
-    named = list(zip(names.tolist(), matrices, strict=True))
-    arrays = {name: as_array(matrix, f"kernel {name!r}") for name, matrix in named}
-    first, shape = next((name, array.shape) for name, array in arrays.items())
-    for name, array in arrays.items():
-        check_square(array, f"kernel {name!r}")
-        if array.shape != shape:
+        what = f"kernel {name!r}"
+        array = as_array(matrix, what)
+        check_square(array, what)
+        if parts and len(array) != len(parts[0].values):
             raise KernelError(
-                f"kernel {name!r}: {len(array)} objects, but kernel {first!r} has {shape[0]}. "
+                f"{what}: {len(array)} objects, but {parts[0].what} has {len(parts[0].values)}. "
                 "Plain arrays cover the same objects; label the matrices (pandas.DataFrame) to "
                 "align different ones."
             )
-    objects = np.arange(shape[0]) if order is None else order
-    if len(objects) != shape[0]:
-        raise LabelError(f"objects: {len(objects)} labels for {shape[0]} objects.")
-    table = visibility_table(visible, names, objects)
-    for name, array in arrays.items():
-        row = None if table is None else visible_row(table, name, objects)
-        yield LabelledMatrix(f"kernel {name!r}", array, objects, row, eps_of(array.dtype))
+        objects = np.arange(len(array)) if order is None else order
+        parts.append(LabelledMatrix(what, array, objects, eps_of(array.dtype)))
+    if len(objects) != len(array):
+        raise LabelError(f"objects: {len(objects)} labels for {len(array)} objects.")
+    return parts
 
 
-def _align(names: Labels, parts: list[LabelledMatrix], order: Labels | None) -> xr.DataArray:
+def _align(
+    names: Labels, parts: list[LabelledMatrix], order: Labels | None, table: pd.DataFrame | None
+) -> xr.DataArray:
     """Check each kernel and write it to the rows and columns of its objects among all objects."""
     kinds = {part.objects.dtype.kind: part for part in parts if len(part.objects)}
     if len(kinds) > 1:
@@ -320,7 +319,7 @@ def _align(names: Labels, parts: list[LabelledMatrix], order: Labels | None) -> 
     if not len(order):
         raise KernelError("kernels: there are no objects; at least one is needed.")
     stack = np.full((len(parts), len(order), len(order)), np.nan)
-    for k, part in enumerate(parts):
+    for k, (name, part) in enumerate(zip(names.tolist(), parts, strict=True)):
         places = pd.Index(order).get_indexer(pd.Index(part.objects))
         absent = part.objects[places < 0].tolist()
         if absent:
@@ -330,7 +329,8 @@ def _align(names: Labels, parts: list[LabelledMatrix], order: Labels | None) -> 
                 f"objects: {name_some(absent)} of {part.what} are not among them. Add them, or "
                 f"drop them from the kernel{renamed}."
             )
-        stack[k][np.ix_(places, places)] = check_matrix(part)
+        visible = None if table is None else visible_row(table, name, part.objects)
+        stack[k][np.ix_(places, places)] = check_matrix(part, visible)
     warn_of_lookalikes([part.objects for part in parts], "objects")
     return _build(names, order, stack, np.array([part.eps for part in parts]))
 

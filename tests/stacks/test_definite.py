@@ -180,7 +180,7 @@ def test_it_says_exactly_what_it_changed():
     share = 1 / np.sqrt(1 + 1 + 4 + 4 + 16)
     assert texts[0].startswith(
         "kernel 'bad': 1 of 3 eigenvalues below zero, the smallest -1 (the largest 4); method "
-        f"'clip' changed the kernel by {share:.3g} of its Frobenius norm, most the entry of "
+        f"'clip' changed the kernel by {share:.3g} of its Frobenius norm; the entry of "
         "objects "
     )
     assert {"'x'", "'y'"} & set(texts[0].split())
