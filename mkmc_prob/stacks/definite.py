@@ -1,4 +1,4 @@
-"""Whether kernels are positive semidefinite, and how to make them so."""
+"""Check that kernels are positive semidefinite, and repair those that are not."""
 
 from typing import Literal
 
@@ -12,19 +12,20 @@ from ..linalg.symmetric import Matrix, Vector, symmetrize
 from ..utils.arguments import checked, choice
 from .checked import KernelStack, VisibleKernel
 
-#: How `repair_spectrum` treats eigenvalues below zero.
+#: How `repair_spectrum` treats negative eigenvalues.
 Method = Literal["clip", "shift", "flip"]
 
 
 def check_definite(stack: xr.DataArray | KernelStack) -> None:
-    """Raise where a kernel's visible block is not positive semidefinite to rounding.
+    """Raise an error unless every visible block is positive semidefinite up to rounding.
 
-    An eigenvalue below zero counts as zero down to ``-n * rounding * ||Q||_F``: the usual tolerance
-    of a numerical rank, n * eps * the largest eigenvalue, with n the size of the visible block,
-    eps the kernel's coordinate `rounding` (the precision it came in) and the Frobenius norm, which
-    bounds the largest eigenvalue and costs no decomposition; for coarse numbers (float16) and many
-    objects down to ``-sqrt(rounding) * ||Q||_F``, half of the digits. A Cholesky factorisation of
-    Q + tolerance I proves most kernels; eigenvalues are computed only where it stops, and decide.
+    A negative eigenvalue counts as zero down to ``-n * eps * ||Q||_F``, with n the size of the
+    visible block and eps the machine epsilon of the precision in which the kernel came (its
+    coordinate `rounding`). This is the usual tolerance of a numerical rank, n * eps * the largest
+    eigenvalue, with the Frobenius norm as an upper bound that needs no decomposition. With low
+    precision (float16) and many objects the limit is ``-sqrt(eps) * ||Q||_F``, half of the digits.
+    Most kernels are accepted by a Cholesky factorization of Q + tolerance I; eigenvalues are
+    computed, and decide, only if it fails.
 
     Parameters
     ----------
@@ -34,9 +35,10 @@ def check_definite(stack: xr.DataArray | KernelStack) -> None:
     Raises
     ------
     IndefiniteKernelError
-        Where an eigenvalue is really negative: the block is no covariance and has no likelihood.
+        If an eigenvalue is negative beyond rounding: the block is not a covariance, and it has no
+        likelihood.
     KernelError, LabelError
-        Where the stack is not one, see `check_stack`.
+        If `stack` is not a valid stack, see `check_stack`.
 
     Examples
     --------
@@ -71,37 +73,37 @@ def check_definite(stack: xr.DataArray | KernelStack) -> None:
 
 @checked(method=choice("clip", "shift", "flip"))
 def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataArray:
-    """Make indefinite kernels positive semidefinite, and say exactly what that changed.
+    """Make indefinite kernels positive semidefinite, and report what changed.
 
-    Only the visible blocks of kernels with an eigenvalue really below zero, as `check_definite`
-    judges it, are touched; the others come back bit for bit.
+    Only visible blocks that `check_definite` refuses are changed; the others are returned
+    bit for bit.
 
     Parameters
     ----------
     stack
         Kernels, as `stack_kernels` builds them.
     method
-        What becomes of the eigenvalues: ``"clip"`` sets negative ones to 0 (the nearest positive
-        semidefinite matrix in the Frobenius norm), ``"shift"`` adds the size of the smallest to
-        the diagonal, so to all, ``"flip"`` takes absolute values.
+        How the eigenvalues are changed: ``"clip"`` sets negative ones to 0 (the nearest positive
+        semidefinite matrix in the Frobenius norm), ``"shift"`` adds the absolute value of the
+        smallest to the diagonal and so to every eigenvalue, ``"flip"`` takes absolute values.
 
     Returns
     -------
     xarray.DataArray
-        The repaired stack, which `check_definite` accepts; what was changed is in
-        ``attrs["repair_spectrum"]``, one line of text a kernel.
+        The repaired stack, which `check_definite` accepts. The changes are listed in
+        ``attrs["repair_spectrum"]``, one line of text per changed kernel.
 
     Raises
     ------
     KernelError, LabelError
-        Where the stack is not one, see `check_stack`, or `method` is none of the three.
+        If `stack` is not a valid stack, see `check_stack`, or `method` is none of the three.
 
     Warns
     -----
     MKMCWarning
-        For each kernel changed: how many eigenvalues were below zero by more than rounding and
-        the smallest; the change relative to the kernel (Frobenius norms); the entry that changed
-        most.
+        For each changed kernel: the number of eigenvalues that were negative beyond rounding and
+        the smallest one, the size of the change relative to the kernel (in Frobenius norms), and
+        the entry that changed most.
 
     Examples
     --------
@@ -138,13 +140,13 @@ def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataA
 
 def _correction(block: Matrix, method: Method) -> Matrix:
     """Return what to add to an indefinite `block` to make it positive semidefinite."""
-    # Divide and conquer: the default driver (MRRR) is less exact for eigenvalues close to zero.
+    # Divide and conquer: the default driver (MRRR) is less accurate for eigenvalues near zero.
     values, vectors = scipy.linalg.eigh(block, driver="evd", check_finite=False)
     if method == "shift":
         return np.diag(np.full(len(block), -values[0]))
-    below = values < 0.0
-    half = vectors[:, below] * np.sqrt(-values[below])
-    once = symmetrize(half @ half.T)  # the negative part of the block, its sign turned
+    negative = values < 0.0
+    half = vectors[:, negative] * np.sqrt(-values[negative])
+    once = symmetrize(half @ half.T)  # minus the negative part of the block
     return once if method == "clip" else 2.0 * once
 
 

@@ -1,8 +1,4 @@
-"""Labels: the names of kernels and objects, checked once and looked up everywhere.
-
-Enters: any sequence that a person uses as names. Leaves: a NumPy array that is all text or all
-64-bit integers, without repeats; positions of one set of labels in another.
-"""
+"""Labels of kernels and objects: checking, matching, and naming them in messages."""
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
@@ -18,7 +14,7 @@ from ..errors import LabelError, MKMCError, warn
 Labels = NDArray[Any]
 
 
-#: What people put between the parts of a name. A dot between digits is a decimal point.
+#: Separators between the parts of a name. A dot between digits is a decimal point.
 SEPARATORS = re.compile(r"(?:[\s_/:\-\u2010-\u2015]|\.(?!\d)|(?<!\d)\.)+")
 
 
@@ -30,13 +26,13 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
     values
         The labels, in order.
     what
-        How an error names them, "the objects of kernel 'a'" for instance.
+        The name of the labels in error messages, for example "kernel 'a', rows".
 
     Raises
     ------
     LabelError
-        Where a label is neither text nor an integer, where both occur, where one is repeated, or
-        where `values` is one text or has no order.
+        If a label is neither text nor an integer, both occur, one is repeated, or `values` is a
+        single text or has no order.
 
     Examples
     --------
@@ -81,10 +77,10 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
 
 
 def warn_of_lookalikes(groups: Iterable[Labels], what: str) -> None:
-    """Warn of labels in different groups that are spelled differently and seem to mean the same.
+    """Warn of labels in different groups that are spelled differently but seem to mean the same.
 
-    They differ in case, in blanks and separators, or in leading zeros only: ``PT-001`` and
-    ``pt01``. Within a group such labels are told apart on purpose.
+    They differ only in case, blanks, separators or leading zeros, like ``PT-001`` and ``pt01``. If
+    a single group has both, they are taken to be distinct on purpose.
     """
     sets = [set(group.tolist()) for group in groups if group.dtype.kind == "U"]
     alike: dict[str, str] = {}
@@ -97,12 +93,12 @@ def warn_of_lookalikes(groups: Iterable[Labels], what: str) -> None:
         more = f" and {len(pairs) - 3} more pairs" if len(pairs) > 3 else ""
         warn(
             f"{what}: {'; '.join(pairs[:3])}{more} differ only in case, blanks, separators or "
-            "leading zeros, and count as different. Rename them where they mean the same."
+            "leading zeros, and count as different. Rename them if they mean the same."
         )
 
 
 def lookalike(label: Hashable, within: Labels) -> str | None:
-    """Return the one `within` that is spelled otherwise and seems to mean the same, if any."""
+    """Return the label among those `within` that seems to mean the same as `label`, or None."""
     if not isinstance(label, str) or within.dtype.kind != "U":
         return None
     gist = _gist(label)
@@ -110,9 +106,9 @@ def lookalike(label: Hashable, within: Labels) -> str | None:
 
 
 def _gist(label: str) -> str:
-    """Return `label` without case, blanks, separators and the leading zeros of its numbers."""
+    """Return `label` without case, blanks, separators and leading zeros of numbers."""
     spaced = SEPARATORS.sub(" ", label.casefold()).strip()
-    joined = re.sub(r"(?<!\d) | (?!\d)", "", spaced)  # a blank stays in 1 23, which is not 12 3
+    joined = re.sub(r"(?<!\d) | (?!\d)", "", spaced)  # 1 23 keeps its blank: it is not 12 3
     return re.sub(r"(?<![\d.])0+(?=\d)", "", joined)
 
 
@@ -133,9 +129,9 @@ def match(
     unmatched
         The message if a label is not found; ``{}`` in it stands for the labels.
     exact
-        Whether `within` must hold no other labels; if it does, they are named, too.
+        Whether `within` must hold no other labels. If it does, they are named, too.
     error
-        What is raised then.
+        The class of the error that is raised.
 
     Examples
     --------
@@ -154,15 +150,15 @@ def match(
 
 
 def positions(wanted: Labels, within: Labels) -> NDArray[np.intp]:
-    """Return where each of `wanted` stands in `within`, -1 where it does not."""
+    """Return the positions of the labels `wanted` among those `within`, -1 if absent."""
     return pd.Index(within).get_indexer(pd.Index(wanted))
 
 
 def name_some(labels: Sequence[Hashable] | Labels, most: int = 5) -> str:
-    """Return the first few `labels` as text for a message, and how many more there are."""
+    """Return the first few `labels` as text for a message, and the number of the others."""
     listed = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    shown = ", ".join(repr(label) for label in listed[:most])
-    return shown if len(listed) <= most else f"{shown} and {len(listed) - most} more"
+    first = ", ".join(repr(label) for label in listed[:most])
+    return first if len(listed) <= most else f"{first} and {len(listed) - most} more"
 
 
 def _in_order(values: Iterable[Hashable], what: str) -> list[Hashable]:
@@ -174,16 +170,16 @@ def _in_order(values: Iterable[Hashable], what: str) -> list[Hashable]:
 
 
 def _plain(label: Hashable) -> Hashable:
-    """Return NumPy's text and integers, and subclasses of str and int, as plain str and int."""
+    """Return NumPy text and integers, and subclasses of str and int, as plain str and int."""
     if isinstance(label, str):
-        return str.__str__(label)  # str() of an enumeration's member is not its text
+        return str.__str__(label)  # str() of an enum member is not its text
     if isinstance(label, int | np.integer) and not isinstance(label, bool | np.timedelta64):
         return int(label)
     return label
 
 
 def with_labels(dataset: xr.Dataset) -> xr.Dataset:
-    """Return `dataset` with its labels in the type that `as_labels` gives them."""
+    """Return `dataset` with the labels of its dims as `as_labels` returns them."""
     found = {
         dim: as_labels(dataset[dim].values.tolist(), dim)
         for dim in ("kernel", "object", "object_bis")

@@ -1,8 +1,4 @@
-"""One labelled square matrix over objects: the model matrix, a prior's scale, a moment.
-
-Enters: a `DataArray`, `DataFrame` or plain array. Leaves: an exactly symmetric float64 array and
-the labels of its objects (None where it has none); and the way back to a labelled matrix.
-"""
+"""Checks of a single square matrix over objects: a kernel, a model matrix, the scale of a prior."""
 
 from collections.abc import Hashable
 from typing import Any, NamedTuple
@@ -18,18 +14,36 @@ from ..linalg.rounding import eps_of, rounding_share
 from ..linalg.symmetric import Matrix
 from .labels import Labels, as_labels, name_some
 
+#: Asymmetry below this share of the kernel's largest entry is rounding and is averaged away.
+ASYMMETRY_TOLERANCE = 1e-8
+#: Above this size products of entries overflow, and below its inverse they vanish.
+LARGEST_ENTRY = 1e150
+
+
+class LabeledMatrix(NamedTuple):
+    """One matrix before it is checked and aligned.
+
+    `what` names it in messages, and `eps` is the machine epsilon of the precision it came in.
+    """
+
+    what: str
+    values: NDArray[Any]
+    objects: Labels
+    eps: float
+
 
 def square_matrix(given: Any, what: str) -> tuple[Matrix, Labels | None]:
-    """Return `given` as a new, exactly symmetric array without NaN, and its objects if labelled.
+    """Return `given` as a new, exactly symmetric array without NaN, and its objects if labeled.
 
     Raises
     ------
     KernelError, LabelError
-        As for a kernel: not square, not numeric, not symmetric, not finite; labels that differ.
+        As for a kernel: if it is not square, numeric, symmetric and finite, or if the labels of
+        rows and columns differ.
     """
     objects: Labels | None = None
     frame = given
-    if isinstance(given, xr.DataArray) and given.ndim == 2 and len(given.indexes) == 2:
+    if isinstance(given, xr.DataArray) and given.ndim == 2 and {*given.dims} <= {*given.indexes}:
         frame = given.to_pandas()
     if isinstance(frame, pd.DataFrame):
         objects = as_labels(frame.index, f"{what}, rows")
@@ -41,7 +55,7 @@ def square_matrix(given: Any, what: str) -> tuple[Matrix, Labels | None]:
     if values.ndim != 2 or values.shape[0] != values.shape[1] or not values.size:
         raise KernelError(f"{what}: shape {values.shape} found; a square matrix is needed.")
     labels = np.arange(len(values)) if objects is None else objects
-    part = LabelledMatrix(what, values, labels, rounding_of(given))
+    part = LabeledMatrix(what, values, labels, rounding_of(given))
     return check_matrix(part, visible=np.ones(len(values), dtype=bool)), objects
 
 
@@ -71,7 +85,7 @@ def rounding_of(given: Any) -> float:
 
 
 def labelled(matrix: Matrix, objects: Labels, name: str) -> xr.DataArray:
-    """Return `matrix` with the labels of its objects: dims ``(object, object_bis)``."""
+    """Return `matrix` with labels, as a DataArray with dims ``(object, object_bis)``."""
     if len(matrix) != len(objects):
         raise LabelError(f"{name}: {len(objects)} labels for {len(matrix)} objects.")
     return xr.DataArray(
@@ -82,32 +96,12 @@ def labelled(matrix: Matrix, objects: Labels, name: str) -> xr.DataArray:
     )
 
 
-#: Asymmetry below this share of the kernel's largest entry is rounding and is averaged away.
-ASYMMETRY_TOLERANCE = 1e-8
-
-
-#: Beyond this size products of entries overflow, below its inverse they vanish.
-LARGEST_ENTRY = 1e150
-
-
-class LabelledMatrix(NamedTuple):
-    """One matrix before it is checked and aligned.
-
-    `what` names it in messages, and `eps` is the machine epsilon of the precision it came in.
-    """
-
-    what: str
-    values: NDArray[Any]
-    objects: Labels
-    eps: float
-
-
 def as_array(given: Any, what: str) -> NDArray[Any]:
-    """Return `given` as a plain array, NaN where a masked array is masked."""
+    """Return `given` as a plain array, with NaN for masked entries."""
     if hasattr(given, "toarray"):
         raise KernelError(
-            f"{what}: a sparse matrix ({type(given).__name__}). Pass its .toarray(): what a "
-            "sparse matrix leaves out is zero, not missing."
+            f"{what}: sparse matrix ({type(given).__name__}) found. Pass its .toarray(); "
+            "the entries that it does not store are zero, not missing."
         )
     if isinstance(given, xr.Dataset | xr.DataTree):
         raise KernelError(
@@ -126,7 +120,7 @@ def as_array(given: Any, what: str) -> NDArray[Any]:
 
 
 def frame_values(frame: pd.DataFrame) -> NDArray[Any]:
-    """Return the values of `frame`; pandas' own number types with pd.NA become floats with NaN."""
+    """Return the values of `frame`, as floats with NaN if it has pandas number types with NA."""
     values = frame.to_numpy()
     if values.dtype != object or not all(is_numeric_dtype(dtype) for dtype in frame.dtypes):
         return values
@@ -135,12 +129,12 @@ def frame_values(frame: pd.DataFrame) -> NDArray[Any]:
 
 
 def check_square(values: NDArray[Any], what: str) -> None:
-    """Raise where `values` is not a square matrix; say what it looks like."""
+    """Raise KernelError if `values` is not a square matrix, and say what it looks like."""
     if values.ndim == 2 and values.shape[0] == values.shape[1]:
         return
     remedy = "Pass a square matrix."
     if values.ndim == 2 and values.dtype.kind in "biuf":
-        remedy = "Of a table of features X (objects x features) pass a kernel: X @ X.T, say."
+        remedy = "Of a table of features X (objects x features), pass a kernel, such as X @ X.T."
     elif values.ndim == 2 and values.shape[1] == values.shape[0] + 1:
         remedy = "Its first column looks like the labels: pandas.read_csv(path, index_col=0)."
     elif values.dtype.kind in "UO" and values.ndim == 0:
@@ -149,7 +143,7 @@ def check_square(values: NDArray[Any], what: str) -> None:
 
 
 def check_rows_are_columns(rows: Labels, columns: Labels, what: str, *, remedy: str) -> None:
-    """Raise where the labels of the rows are not those of the columns, in the same order."""
+    """Raise LabelError unless rows and columns have the same labels in the same order."""
     if np.array_equal(rows, columns):
         return
     kinds = {"U": "text", "i": "integers"}
@@ -160,13 +154,13 @@ def check_rows_are_columns(rows: Labels, columns: Labels, what: str, *, remedy: 
             f"({columns.tolist()[0]!r})"
         )
     elif odd := sorted(set(rows.tolist()) ^ set(columns.tolist())):
-        found = f"{name_some(odd)} occur in one only"
+        found = f"{name_some(odd)} occur in only one of them"
     else:
         found = "the orders differ"
     raise LabelError(f"{what}: row and column labels differ ({found}). {remedy}")
 
 
-def check_matrix(part: LabelledMatrix, visible: NDArray[np.bool_] | None = None) -> Matrix:
+def check_matrix(part: LabeledMatrix, visible: NDArray[np.bool_] | None = None) -> Matrix:
     """Return one kernel as float64, exactly symmetric, NaN in the rows of hidden objects.
 
     If `visible` is None, the objects whose row and column are wholly NaN are hidden.
@@ -222,9 +216,9 @@ def _check_entries(block: NDArray[np.float64], labels: list[Hashable], what: str
     if len(nan) > 2 and (np.array_equal(nan, upper) or np.array_equal(nan, upper.T)):
         side = "above" if nan[0, 1] else "below"
         raise KernelError(
-            f"{what}: every entry {side} the diagonal is NaN. It looks like one triangle: pass "
-            "table.combine_first(table.T), with table a pandas.DataFrame (of an array Q: "
-            "np.where(np.isnan(Q), Q.T, Q))."
+            f"{what}: every entry {side} the diagonal is NaN. This looks like one triangle: pass "
+            "table.combine_first(table.T) for a pandas.DataFrame, or "
+            "np.where(np.isnan(Q), Q.T, Q) for an array Q."
         )
     worst = int((nan.sum(axis=1) + nan.sum(axis=0)).argmax())
     row, column = int(nan[worst].sum()), int(nan[:, worst].sum())
@@ -249,7 +243,7 @@ def _check_symmetric(
     if difference[i, j] > tolerance:
         remedy = "If the average is meant, pass (Q + Q.T) / 2."
         if not np.triu(block, 1).any() or not np.tril(block, -1).any():
-            remedy = "It looks like one triangle of it: pass Q + Q.T - np.diag(np.diag(Q))."
+            remedy = "This looks like one triangle: pass Q + Q.T - np.diag(np.diag(Q))."
         raise KernelError(
             f"{what}: not symmetric: the entry of objects {labels[i]!r} and {labels[j]!r} is "
             f"{block[i, j]:.9g}, its transpose {block[j, i]:.9g}. {remedy}"

@@ -1,8 +1,4 @@
-"""What the data do not determine, seen from the pattern of visible objects alone.
-
-Enters: a (kernel, object) visibility. Leaves: the objects that no kernel shows, the kernels that
-show nothing, the groups of objects that no kernel ties together; and the warnings that name them.
-"""
+"""What the pattern of visible objects leaves to the prior, and the warnings that say so."""
 
 from collections.abc import Hashable
 
@@ -27,18 +23,18 @@ def empty_kernels(visible: xr.DataArray) -> list[Hashable]:
 
 
 def tied_groups(visible: xr.DataArray) -> list[list[Hashable]]:
-    """Return the groups of visible objects that chains of kernels tie together, largest first.
+    """Return the groups of visible objects that chains of kernels connect, largest first.
 
-    Two objects are tied where a kernel shows both; groups are the connected components of that
-    relation (of the bipartite graph of kernels and objects).
+    Two objects are connected if both are visible in some kernel; groups are the connected
+    components of the bipartite graph of kernels and objects.
 
     Examples
     --------
     >>> import xarray as xr
     >>> from mkmc_prob.stacks.pattern import tied_groups
-    >>> seen = xr.DataArray([[1, 1, 0], [0, 0, 1]], dims=("kernel", "object"),
-    ...                     coords={"kernel": ["a", "b"], "object": ["x", "y", "z"]})
-    >>> tied_groups(seen.astype(bool))
+    >>> visible = xr.DataArray([[1, 1, 0], [0, 0, 1]], dims=("kernel", "object"),
+    ...                        coords={"kernel": ["a", "b"], "object": ["x", "y", "z"]})
+    >>> tied_groups(visible.astype(bool))
     [['x', 'y'], ['z']]
     """
     table = visible.transpose("kernel", "object").values
@@ -46,19 +42,20 @@ def tied_groups(visible: xr.DataArray) -> list[list[Hashable]]:
     k, i = np.nonzero(table)
     edges = csr_array((np.ones(len(k)), (k, kernels + i)), shape=(kernels + objects,) * 2)
     _, component = connected_components(edges, directed=False)
-    shown = np.unique(i)
-    labels = pd.Series(visible["object"].values[shown], dtype=object)
-    groups = [group.tolist() for _, group in labels.groupby(component[kernels + shown])]
+    visible_in_some = np.unique(i)
+    labels = pd.Series(visible["object"].values[visible_in_some], dtype=object)
+    groupby = labels.groupby(component[kernels + visible_in_some])
+    groups = [group.tolist() for _, group in groupby]
     return sorted(groups, key=len, reverse=True)
 
 
 def warn_of_what_is_not_identified(visible: xr.DataArray) -> None:
-    """Warn of unseen objects, empty kernels and untied groups; raise where nothing is visible."""
+    """Warn of what only the prior determines; raise KernelError if no object is visible at all."""
     empty, unseen, groups = empty_kernels(visible), unseen_objects(visible), tied_groups(visible)
     if not groups:
         raise KernelError(
-            f"stack: no object is visible in any kernel ({name_some(empty)}). There is nothing to "
-            "complete from."
+            f"stack: no object is visible in any kernel ({name_some(empty)}). There are no "
+            "data to complete them from."
         )
     if empty:
         one = len(empty) == 1

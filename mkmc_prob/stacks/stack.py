@@ -1,8 +1,6 @@
-"""Labelled kernel stacks: align incomplete kernel matrices by label and check them once.
+"""Stacks of kernels: incomplete kernel matrices aligned by label in one array, and their checks.
 
-Enters: K square matrices over (subsets of) the same objects, labelled or plain. Leaves: one
-`xarray.DataArray` with dims ``(kernel, object, object_bis)``, float64, exactly symmetric, whole
-rows and columns of NaN where an object is missing. Every other room takes such a stack.
+A stack has dims ``(kernel, object, object_bis)``; hidden objects have rows and columns of NaN.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -17,7 +15,7 @@ from ..errors import KernelError, LabelError, warn
 from ..linalg.rounding import eps_of
 from .labels import Labels, as_labels, lookalike, name_some, warn_of_lookalikes
 from .matrix import (
-    LabelledMatrix,
+    LabeledMatrix,
     as_array,
     check_matrix,
     check_rows_are_columns,
@@ -31,7 +29,7 @@ from .visibility import visibility_table, visible_row
 DIMS = ("kernel", "object", "object_bis")
 
 
-#: Kernels whose mean diagonals differ by more than this factor are warned about.
+#: The largest ratio of the kernels' mean diagonals without a warning.
 SCALE_FACTOR = 10.0
 
 
@@ -42,7 +40,7 @@ def stack_kernels(
     names: Iterable[Hashable] | None = None,
     visible: ArrayLike | xr.DataArray | pd.DataFrame | None = None,
 ) -> xr.DataArray:
-    """Align kernel matrices by label into one stack, NaN where an object is missing.
+    """Align kernel matrices by label in one stack, with NaN for hidden objects.
 
     Equations :eq:`eq-partition` and :eq:`eq-observed` of the derivation.
 
@@ -51,46 +49,46 @@ def stack_kernels(
     kernels
         One of
 
-        - a mapping from kernel names to labelled square matrices (`pandas.DataFrame`,
-          `xarray.DataArray`) that may cover different objects in different orders,
-        - a mapping from kernel names to plain square arrays that all cover the same objects,
-        - one array of shape (K, l, l), or a stack made before.
+        - a mapping from kernel names to labeled square matrices (`pandas.DataFrame`,
+          `xarray.DataArray`), which may cover different objects in different orders,
+        - a mapping from kernel names to plain square arrays, which all cover the same objects,
+        - one array of shape (K, l, l), or an existing stack.
 
-        An object is missing from a kernel that has no row for it, or whose row and column for it
-        are wholly NaN (pandas' NA and masked entries count as NaN).
+        An object is hidden in a kernel if the kernel has no row for it, or if its whole row and
+        column are NaN (pandas NA and masked entries count as NaN).
     objects
-        For labelled matrices: the order of the objects; it may add objects and must contain all.
-        For plain arrays: the labels of their axes, 0 to l - 1 if left out. All text or all
+        For labeled matrices: the order of the objects. It must contain all objects and may add
+        others. For plain arrays: the labels of the axes, 0 to l - 1 by default. All text or all
         integers.
     names
-        For an array of shape (K, l, l): the names of the kernels, ``"Q1"`` to ``"QK"`` (as in the
-        paper) if left out.
+        For an array of shape (K, l, l): the names of the kernels, by default ``"Q1"`` to ``"QK"``
+        as in the paper.
     visible
-        Shape (K, l), entries 0/1 or bool: which objects each kernel sees. What stands in the rows
-        and columns of the others is ignored. A `DataFrame` or labelled `DataArray` (kernels x
-        objects) is aligned by its labels; for labelled matrices it must be one.
+        Shape (K, l), entries 0/1 or bool: which objects are visible in each kernel. Entries in the
+        rows and columns of hidden objects are ignored. A `DataFrame` or labeled `DataArray`
+        (kernels x objects) is aligned by its labels; for labeled matrices one of these is needed.
 
     Returns
     -------
     xarray.DataArray
         Dims ``("kernel", "object", "object_bis")``, float64, each kernel exactly symmetric, with
-        a coordinate ``rounding(kernel)``: the machine epsilon of the precision the kernel came in.
+        a coordinate ``rounding(kernel)``, which holds the eps of each kernel: the machine epsilon
+        of the precision in which it came.
 
     Raises
     ------
     KernelError
-        Where a matrix is not square, not numeric, not symmetric (beyond ``1e-8`` of its largest
-        entry, or 16 roundings of the precision it came in if that is more), has infinite entries,
-        a row that is only partly NaN or a negative diagonal; where there is no kernel or no
-        object; where `visible` has the wrong shape or other entries than 0 and 1, or sees what a
-        kernel does not have.
+        If a matrix is not square, not numeric or not symmetric (beyond ``1e-8`` of its largest
+        entry, or 16 eps of it if that is more), or has infinite entries, a row that is only partly
+        NaN or a negative diagonal entry; if there is no kernel or no object; if `visible` has the
+        wrong shape, entries other than 0 and 1, or a 1 for an object that the kernel does not have.
     LabelError
-        Where labels are repeated, of mixed types, or do not match.
+        If labels are repeated, of mixed types, or do not match.
 
     Warns
     -----
     MKMCWarning
-        Where the kernels' mean diagonals differ by more than a factor of 10: the model then
+        If the mean diagonals of the kernels differ by more than a factor of 10: the model then
         follows the largest.
 
     Examples
@@ -144,22 +142,22 @@ def stack_kernels(
 
 
 def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
-    """Return a copy of `stack`, checked as `stack_kernels` checks what it builds.
+    """Return a copy of `stack`, checked in the same way as the kernels of `stack_kernels`.
 
-    Stacks are ordinary arrays that a person may have cut or computed with, so every function that
-    takes one looks at it first. Name, attributes and further coordinates are kept; the order of
-    the dims is restored.
+    Stacks are ordinary arrays, which users may have subset or modified, so every public function
+    checks them first. The name, the attributes and other coordinates are kept; the order of the
+    dims is restored.
 
     Raises
     ------
     KernelError, LabelError
-        As `stack_kernels` does.
+        If `stack` is not a valid stack, as for `stack_kernels`.
     """
     names, objects = check_labels(stack, what=what)
     stack = stack.transpose(*DIMS)
     eps = input_eps(stack)
     matrices = [
-        check_matrix(LabelledMatrix(f"kernel {name!r}", values, objects, own))
+        check_matrix(LabeledMatrix(f"kernel {name!r}", values, objects, own))
         for name, values, own in zip(names.tolist(), stack.values, eps, strict=True)
     ]
     checked = _build(names, objects, np.stack(matrices), eps)
@@ -180,22 +178,23 @@ def check_complete(stack: xr.DataArray, *, what: str, remedy: str) -> xr.DataArr
 
 
 def check_labels(stack: xr.DataArray, *, what: str = "stack") -> tuple[Labels, Labels]:
-    """Return the labels of the kernels and of the objects of `stack`, checked."""
+    """Return the checked labels of the kernels and of the objects of `stack`."""
     if not isinstance(stack, xr.DataArray):
         raise KernelError(
-            f"{what}: a labelled stack (xarray.DataArray) is expected, not "
+            f"{what}: a labeled stack (xarray.DataArray) is expected, not "
             f"{type(stack).__name__}. Build one with stack_kernels(...)."
         )
     if set(stack.dims) != set(DIMS):
         raise LabelError(
             f"{what}: dims {tuple(stack.dims)} found, {DIMS} expected. Build it with "
-            "stack_kernels(...); to select one kernel and keep the dim, sel(kernel=[name])."
+            "stack_kernels(...); use sel(kernel=[name]) to select one kernel and keep the dim."
         )
     for dim in DIMS:
         if dim not in stack.indexes:
             raise LabelError(f"{what}: no labels on {dim!r}. Build it with stack_kernels(...).")
     names, objects, other = (as_labels(stack.indexes[dim], f"{what}, {dim} labels") for dim in DIMS)
-    check_rows_are_columns(objects, other, what, remedy="Select on object and object_bis alike.")
+    remedy = "Select the same objects on object and object_bis."
+    check_rows_are_columns(objects, other, what, remedy=remedy)
     for dim, labels in (("kernels", names), ("objects", objects)):
         if not len(labels):
             raise KernelError(f"{what}: there are no {dim}; at least one is needed.")
@@ -203,7 +202,7 @@ def check_labels(stack: xr.DataArray, *, what: str = "stack") -> tuple[Labels, L
 
 
 def visible_objects(stack: xr.DataArray) -> xr.DataArray:
-    """Return which objects each kernel of `stack` sees: bool, dims ``(kernel, object)``.
+    """Return which objects are visible in each kernel: bool, dims ``(kernel, object)``.
 
     Examples
     --------
@@ -262,7 +261,7 @@ def _is_labeled(matrix: Any) -> bool:
     return isinstance(matrix, pd.DataFrame)
 
 
-def _labeled_part(name: Hashable, matrix: Any) -> LabelledMatrix:
+def _labeled_part(name: Hashable, matrix: Any) -> LabeledMatrix:
     """Return a labeled kernel with its columns in the order of its rows."""
     what, frame = f"kernel {name!r}", matrix
     if isinstance(matrix, xr.DataArray):
@@ -278,12 +277,12 @@ def _labeled_part(name: Hashable, matrix: Any) -> LabelledMatrix:
     if (places < 0).any():
         remedy = "Give rows and columns the same labels."
         check_rows_are_columns(objects, columns, what, remedy=remedy)
-    return LabelledMatrix(what, values[:, places], objects, rounding_of(matrix))
+    return LabeledMatrix(what, values[:, places], objects, rounding_of(matrix))
 
 
-def _plain_parts(names: Labels, matrices: list[Any], order: Labels | None) -> list[LabelledMatrix]:
+def _plain_parts(names: Labels, matrices: list[Any], order: Labels | None) -> list[LabeledMatrix]:
     """Return plain kernels, which all cover the objects of `order` (0 to l - 1 if None)."""
-    parts: list[LabelledMatrix] = []
+    parts: list[LabeledMatrix] = []
     for name, matrix in zip(names.tolist(), matrices, strict=True):
         what = f"kernel {name!r}"
         array = as_array(matrix, what)
@@ -295,14 +294,14 @@ def _plain_parts(names: Labels, matrices: list[Any], order: Labels | None) -> li
                 "align different ones."
             )
         objects = np.arange(len(array)) if order is None else order
-        parts.append(LabelledMatrix(what, array, objects, eps_of(array.dtype)))
+        parts.append(LabeledMatrix(what, array, objects, eps_of(array.dtype)))
     if len(objects) != len(array):
         raise LabelError(f"objects: {len(objects)} labels for {len(array)} objects.")
     return parts
 
 
 def _align(
-    names: Labels, parts: list[LabelledMatrix], order: Labels | None, table: pd.DataFrame | None
+    names: Labels, parts: list[LabeledMatrix], order: Labels | None, table: pd.DataFrame | None
 ) -> xr.DataArray:
     """Check each kernel and write it to the rows and columns of its objects among all objects."""
     kinds = {part.objects.dtype.kind: part for part in parts if len(part.objects)}
@@ -338,6 +337,7 @@ def _align(
 def _build(
     names: Labels, objects: Labels, values: NDArray[np.float64], eps: NDArray[np.float64]
 ) -> xr.DataArray:
+    meaning = "machine epsilon of the precision in which the kernel came"
     return xr.DataArray(
         values,
         dims=DIMS,
@@ -345,8 +345,8 @@ def _build(
             "kernel": names,
             "object": objects,
             "object_bis": objects,
-            "rounding": ("kernel", eps, {"long_name": "machine epsilon the kernel came with"}),
+            "rounding": ("kernel", eps, {"long_name": meaning}),
         },
         name="kernels",
-        attrs={"long_name": "kernel matrices, NaN where an object is missing"},
+        attrs={"long_name": "kernel matrices, NaN for hidden objects"},
     )

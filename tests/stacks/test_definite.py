@@ -82,7 +82,7 @@ def test_coarse_numbers_give_away_half_of_their_digits_at_most():
     diagonal[0] = 0.05  # above 2^-5, though below 2000 * 2^-10
     normalize(embedded(np.diag(diagonal), dtype="f2"))
     diagonal[0] = 0.02
-    with pytest.raises(KernelError, match="zero to rounding"):
+    with pytest.raises(KernelError, match="zero up to rounding"):
         normalize(embedded(np.diag(diagonal), dtype="f2"))
     diagonal[0] = -0.05
     with pytest.raises(KernelError, match=r"diagonal entry of object 'o0' is -0\.04998"):

@@ -291,14 +291,17 @@ def stack():
     "what", [GOOD, [GOOD], {"a": GOOD}, None, "stack", xr.Dataset(), GOOD[None]]
 )
 def test_what_is_no_stack(what):
-    with refused(KernelError, "a labelled stack", type(what).__name__, "stack_kernels"):
+    with refused(KernelError, "a labeled stack", type(what).__name__, "stack_kernels"):
         check_stack(what)
 
 
 def test_stacks_cut_or_renamed_beyond_recognition(stack):
     both = (
-        (stack.isel(object=[0, 1]), ["row and column labels differ", "'z'", "object_bis alike"]),
-        (stack.isel(object=[1, 0, 2]), ["the orders differ", "object_bis alike"]),
+        (
+            stack.isel(object=[0, 1]),
+            ["row and column labels differ", "'z'", "and object_bis"],
+        ),
+        (stack.isel(object=[1, 0, 2]), ["the orders differ", "and object_bis"]),
         (stack.rename(object="gene"), ["gene", "expected"]),
         (stack.sel(kernel="a"), ["expected", "sel(kernel=[name])"]),
         (stack.drop_vars("object"), ["no labels on 'object'"]),
