@@ -1,19 +1,15 @@
-"""Errors and warnings: every way in which the package says that something is wrong.
-
-Nothing enters this room but messages. An error names the kernel, the object, the value that was
-found and the remedy; a warning says what the result then means.
-"""
+"""Errors and warnings. An error names the kernel, the object, the value found and the remedy."""
 
 import sys
 import warnings
 
 
 class MKMCError(ValueError):
-    """Base class of what is wrong with the data or the arguments handed in."""
+    """Base class of errors in the data or in the arguments."""
 
 
 class KernelError(MKMCError):
-    """A kernel matrix, or a number that goes with it, is not usable as it is."""
+    """A kernel matrix, or a number that belongs to it, cannot be used."""
 
 
 class LabelError(MKMCError):
@@ -21,11 +17,11 @@ class LabelError(MKMCError):
 
 
 class IndefiniteKernelError(KernelError):
-    """A matrix that must be positive (semi)definite has an eigenvalue that is really negative."""
+    """A matrix that must be positive (semi)definite has an eigenvalue negative beyond rounding."""
 
 
 class MonotonicityError(RuntimeError):
-    """The penalized log-likelihood fell by more than rounding can explain."""
+    """The penalized log-likelihood decreased by more than rounding explains."""
 
 
 class MKMCWarning(UserWarning):
@@ -33,15 +29,15 @@ class MKMCWarning(UserWarning):
 
 
 class ConvergenceWarning(MKMCWarning):
-    """The fit ended before its stopping rule was met."""
+    """A fit ended before its stopping rule was met."""
 
 
 class IdentifiabilityWarning(MKMCWarning):
-    """The data leave part of the result to the prior."""
+    """Part of the result is determined by the prior alone."""
 
 
 def warn(message: str, category: type[Warning] = MKMCWarning) -> None:
-    """Warn at the line outside this package that led here, however deep the call is."""
+    """Issue a warning that points to the line of the user's code that called the package."""
     package = __name__.partition(".")[0]
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:

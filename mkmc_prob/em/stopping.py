@@ -1,45 +1,36 @@
-"""When an ascent may stop: estimates of the gain in log-likelihood that is still to come.
-
-Enters: the log-likelihoods so far, one per model. Leaves: nats, which is what `tol` is compared
-with whatever the method: small steps alone are not convergence.
-"""
+"""Stopping rules: estimates of the remaining gain in log-likelihood, to be compared with `tol`."""
 
 import math
 from collections.abc import Sequence
 
-#: How far back the increments are compared with today's, as a share of the steps taken.
+#: Points of the trace at which earlier increments are taken, as shares of the number of steps.
 LOOK_BACK = (0.9, 0.5)
-
-
-#: The most by which slower rates, not seen yet, may enlarge the gain still to come.
+#: The largest factor by which slower rates may enlarge the estimated remaining gain.
 LARGEST_MIXTURE = 3.0
-
-
-#: Before so many steps the increments may still be those of a bad start.
+#: With fewer steps, the increments may still reflect a bad start.
 FEWEST_STEPS = 10
-
-
-#: The rise over this share of the steps taken, and over this many at least, is looked at.
+#: `recent_rise` takes this share of the steps, but at least this many.
 RECENT_SHARE, RECENT_STEPS = 0.25, 5
 
 
 def estimated_gain(trace: Sequence[float]) -> float:
-    """Estimate how much the log-likelihood would still rise, in nats, from its trace so far.
+    """Estimate the remaining gain in log-likelihood, in nats, from its trace.
 
     Equation :eq:`eq-aitken` of the derivation.
 
-    Were there one rate, EM's increments would shrink by the same factor q every w steps, and of
-    the rise D over the last w steps D q / (1 - q) would still be to come (Aitken). But they are a
-    mixture of rates, whose slower parts show later: locally the increments shrink like t^-p in
-    the number t of steps, and p / (p - 1) times as much is to come. q and p are read off the rise
-    over a short window now and at 0.9 t and at 0.5 t; the larger estimate counts. The factor
-    p / (p - 1) is held to 3: right after a warm start t says nothing.
+    If EM had a single rate of convergence, its increments would shrink by the same factor q every
+    w steps, and the remaining gain would be D q / (1 - q), with D the rise over the last w steps
+    (Aitken). In fact several rates are mixed, and the slower ones dominate later: locally the
+    increments shrink like t^-p in the number t of steps, and the remaining gain is p / (p - 1)
+    times as large. q and p are computed from the rises over a short window ending now and at 0.9 t,
+    and again at 0.5 t; the larger estimate counts. The factor p / (p - 1) is limited to 3, because
+    t is not informative right after a warm start.
 
     Returns
     -------
     float
-        Infinite before the tenth step or where the increments do not shrink; 0 where the
-        trace no longer rises at all, which only rounding lets happen.
+        Infinite before the tenth step or if the increments do not shrink; 0 if the trace has
+        stopped rising, which happens only through rounding.
 
     Examples
     --------
@@ -71,18 +62,18 @@ def estimated_gain(trace: Sequence[float]) -> float:
 
 
 def recent_rise(trace: Sequence[float]) -> float:
-    """Estimate the same for methods whose steps differ too much in length to have a rate.
+    """Estimate the remaining gain for methods whose steps are too uneven to have a rate.
 
-    What rose in the last quarter of the steps (five at least) is taken for what is still to come:
-    all of it, even where the quarter before rose far more; and more where it did not. With q the
-    ratio of the two rises, D q / (1 - q) would come were q to stay (Aitken), so that a method of
-    small, even steps does not pass for converged.
+    With D the rise over the last quarter of the steps (at least five) and q its ratio to the rise
+    over the quarter before, the remaining gain would be D q / (1 - q) if q stayed constant
+    (Aitken). The estimate is the larger of this and D: all of D counts even if the rise before was
+    far larger, and a method that takes small, even steps is not declared converged.
 
     Returns
     -------
     float
-        Infinite before the tenth step, or where the last quarter rose as much as the one
-        before.
+        Infinite before the tenth step, or if the trace rose as much in the last quarter as in the
+        one before; 0 if it has stopped rising.
 
     Examples
     --------

@@ -1,15 +1,11 @@
-"""The trace of an ascent: its record, labelled.
-
-Enters: a finished `Ascent`. Leaves: an `xarray.Dataset` with one entry per model matrix, the start
-included, and, what a step did, with the model that it led to.
-"""
+"""The trace of an ascent: its record as a labeled Dataset."""
 
 import numpy as np
 import xarray as xr
 
 from .ascent import Ascent
 
-#: By variable: what it is, and its unit ("" where it has none).
+#: Description and unit of each variable ("" if it has no unit).
 VARIABLES = {
     "penalized_log_likelihood": ("penalized log-likelihood", "nats"),
     "log_likelihood": ("expected log-likelihood of each kernel", "nats"),
@@ -26,24 +22,27 @@ VARIABLES = {
 
 
 def trace_of(ascent: Ascent, *, constant: float = 0.0) -> xr.Dataset:
-    """Return the record of an ascent as a labelled trace.
+    """Return the record of an ascent as a Dataset with one entry per model matrix.
 
     Equations :eq:`eq-gain-q`, :eq:`eq-gain-kl`, :eq:`eq-metric` and :eq:`eq-gradient-norm` of the
     derivation.
 
-    The gain of an EM step from M to M+ = F(M) has two parts, neither negative: the rise of the
+    The gain of an EM step from M to M+ = F(M) has two nonnegative parts: the rise of the
     Q-function, ((lambda + N) / 2) (tr M^-1 M+ - l - log det M^-1 M+), and the Kullback-Leibler
-    divergences sum_k nu_k E_q KL(p(h|v, M) || p(h|v, M+)), which come here by difference. They are
-    NaN where a step was not EM's. Where the method knows no better, the norm of the gradient before
-    an EM step and the length of the step are 2 sqrt(rise of Q / (lambda + N)), which is what both
-    are to second order; NaN where no EM step tells.
+    divergences sum_k nu_k E_q KL(p(h|v, M) || p(h|v, M+)), computed as the difference. Both are NaN
+    for other steps. If the method does not record them, the norm of the gradient before an EM step
+    and the length of the step are set to 2 sqrt(rise of Q / (lambda + N)), to which both are equal
+    to second order; they are NaN for other steps.
+
+    The start is the first entry. The results of a step are stored with the model it led to.
 
     Parameters
     ----------
     ascent
-        The ascent.
+        A finished ascent.
     constant
-        What to add to the log prior and the log-likelihood, for objects left out of the ascent.
+        Added to the log prior and the penalized log-likelihood, for objects left out of the
+        ascent.
     """
     records = ascent.records
     column = {
@@ -51,7 +50,7 @@ def trace_of(ascent: Ascent, *, constant: float = 0.0) -> xr.Dataset:
     }
     column["penalized_log_likelihood"] = column["penalized_log_likelihood"] + constant
     column["log_prior"] = column["log_prior"] + constant
-    # Adding it rounds, too, twice in each sum.
+    # Adding the constant rounds, too, twice in each sum.
     sizes = abs(constant) + np.abs(column["penalized_log_likelihood"])
     eps = float(np.finfo(np.float64).eps)
     column["rounding_bound"] = column["rounding_bound"] + 2.0 * eps * sizes * bool(constant)
@@ -64,12 +63,12 @@ def trace_of(ascent: Ascent, *, constant: float = 0.0) -> xr.Dataset:
     gains = np.diff(column["penalized_log_likelihood"])
     divergence[1:][by_em] = gains[by_em] - rise[1:][by_em]
     length[1:] = 2.0 * np.sqrt(np.maximum(rise[1:], 0.0) / weight)
-    known = column["gradient_norm"]
+    recorded = column["gradient_norm"]
     column |= {
         "gain_q_function": rise,
         "gain_divergence": divergence,
         "step_length": np.where(np.isnan(column["step_length"]), length, column["step_length"]),
-        "gradient_norm": np.where(np.isnan(known), np.append(length[1:], np.nan), known),
+        "gradient_norm": np.where(np.isnan(recorded), np.append(length[1:], np.nan), recorded),
     }
     trace = xr.Dataset(
         {

@@ -1,4 +1,4 @@
-"""Positive definite matrices on plain arrays: factors, blocks, products, spectra."""
+"""Linear algebra of symmetric positive definite matrices, on plain arrays."""
 
 from .blocks import Workspace, add_rows, inner_of_block, strips
 from .cholesky import cholesky, half_solve, inverse, log_determinant, solve

@@ -1,4 +1,4 @@
-"""Blocks of rows and columns of a symmetric matrix: gathered, scattered, taken in strips."""
+"""Blocks of rows and columns of symmetric matrices: gathering, scattering and adding."""
 
 import threading
 from collections.abc import Iterator
@@ -11,23 +11,24 @@ from .symmetric import Matrix
 
 Indices = NDArray[np.intp]
 
-#: Rows gathered or scattered at a time: two such blocks fit in a core's own cache.
+#: Rows gathered or scattered at a time: two such blocks fit in the cache of one core.
 STRIP = 32
-#: The fewest rows of a strip that is multiplied: products with fewer are slower.
+#: The smallest number of rows of a strip that is multiplied: products with fewer are slower.
 THIN = 192
 
 
 class Buffer:
-    """Memory for one matrix at a time, reused: a fresh large array costs as much as its arithmetic.
+    """Reusable memory for one matrix at a time.
 
-    A matrix taken from it is valid until the next one is taken.
+    Allocating a large array costs as much as the arithmetic with it. A matrix taken from the buffer
+    is valid until the next one is taken.
     """
 
     def __init__(self) -> None:
         self._memory = np.empty(0)
 
     def array(self, rows: int, columns: int) -> Matrix:
-        """Return a matrix of this shape, its entries not set."""
+        """Return a matrix of this shape with arbitrary entries."""
         if self._memory.size < rows * columns:
             self._memory = np.empty(0)  # freed before the larger one is allocated
             self._memory = np.empty(rows * columns)
@@ -43,7 +44,7 @@ class Buffer:
 
 
 class Workspace(threading.local):
-    """The buffers of an E-step, which goes from kernel to kernel; each thread has its own."""
+    """The buffers of an E-step, shared by all kernels; each thread has its own."""
 
     def __init__(self) -> None:
         self.factored, self.across, self.regression = Buffer(), Buffer(), Buffer()
@@ -52,13 +53,13 @@ class Workspace(threading.local):
         self.explained, self.noise = Buffer(), Buffer()
 
     def __reduce__(self) -> tuple[type["Workspace"], tuple[()]]:
-        return Workspace, ()  # a copy, or another process, has buffers of its own
+        return Workspace, ()  # a copy, or another process, gets its own buffers
 
 
 def strips(size: int) -> Iterator[slice]:
-    """Yield the rows of a symmetric matrix in about six strips, wide enough for fast products.
+    """Yield the rows of a symmetric matrix in about six strips, large enough for fast products.
 
-    Each needs only the columns before its end: little more than half of the matrix in all.
+    Each strip needs only the columns before its end, little more than half of the matrix in all.
     """
     rows = max(THIN, -(-size // 6))
     for i in range(0, size, rows):
@@ -66,7 +67,7 @@ def strips(size: int) -> Iterator[slice]:
 
 
 def inner_of_block(matrix: Matrix, rows: Indices, columns: Indices, block: Matrix) -> float:
-    """Return <A, B> of A = ``matrix[np.ix_(rows, columns)]`` and `block`."""
+    """Return <A, B> for A = ``matrix[np.ix_(rows, columns)]`` and B = `block`."""
     total = 0.0
     for i in range(0, len(rows), STRIP):
         j = min(i + STRIP, len(rows))
@@ -83,15 +84,15 @@ def add_rows(
     left: Matrix,
     right: Matrix,
 ) -> None:
-    """Add `weight` times [`left`, `right`, 0] to these `rows` of `out`, in its order of columns.
+    """Add `weight` times [`left`, `right`, 0] to these `rows` of `out`, with columns reordered.
 
-    Column j of `out` gets column ``order[j]``.
+    Column ``order[j]`` is added to column j of `out`.
     """
-    beside = np.zeros((STRIP, out.shape[1]))
+    padded = np.zeros((STRIP, out.shape[1]))
     width = left.shape[1] + right.shape[1]
     for i in range(0, len(rows), STRIP):
         strip = slice(i, i + STRIP)
-        part = beside[: len(rows[strip])]
+        part = padded[: len(rows[strip])]
         np.concatenate([left[strip], right[strip]], axis=1, out=part[:, :width])
         if weight != 1.0:
             part[:, :width] *= weight

@@ -1,8 +1,4 @@
-"""Positive definite matrices: factor them, and say by name where that cannot be done.
-
-Enters: exactly symmetric float64 arrays. Leaves: Cholesky factors, log determinants, inverses and
-solves made from the factors. Plain arrays and LAPACK only; labels serve messages.
-"""
+"""Cholesky factors of positive definite matrices, with determinants, inverses and solutions."""
 
 from typing import Any
 
@@ -23,49 +19,49 @@ def cholesky(
     overwrite: bool = False,
     clean: bool = True,
 ) -> Matrix:
-    """Return the lower triangular L with L L' = `matrix`, in its place if it may be overwritten.
+    """Return the lower triangular L with L L' = `matrix`, in its memory if `overwrite` is True.
 
-    Only the lower triangle of L holds anything good where it need not be `clean`.
+    If `clean` is False, the entries above the diagonal of L are arbitrary.
 
     Raises
     ------
     IndefiniteKernelError
-        Where `matrix` is not positive definite to working precision; names the object at which
-        the factorisation stopped.
+        If `matrix` is not positive definite to working precision. The message names the object
+        at which the factorization stopped.
     """
     if not matrix.size:
         return np.zeros_like(matrix)
     variances = np.diagonal(matrix).copy()
     # A symmetric matrix is its own transpose; the transpose is in LAPACK's order without a copy.
     factor, info = lapack.dpotrf(matrix.T, lower=1, clean=int(clean), overwrite_a=int(overwrite))
-    if not info and not factor[-1, -1] > 0.0:  # OpenBLAS lets NaN through, and it gets this far
+    if not info and not factor[-1, -1] > 0.0:  # OpenBLAS accepts NaN, which propagates to here
         info = 1 + int(np.argmax(~(np.diagonal(factor) > 0.0)))
     if info:
         row: Any = info - 1
         at = row if labels is None else labels.tolist()[row]
         raise IndefiniteKernelError(
-            f"{what}: not positive definite to working precision: its Cholesky factorisation "
+            f"{what}: not positive definite to working precision: its Cholesky factorization "
             f"stops at object {at!r}, whose conditional variance given the objects before it is "
-            f"zero or negative to rounding (its variance is {variances[row]:.3g}). {remedy}"
+            f"zero or negative up to rounding (its variance is {variances[row]:.3g}). {remedy}"
         )
     return factor  # type: ignore[no-any-return]
 
 
 def log_determinant(factor: Matrix) -> float:
-    """Return log det(L L') of a Cholesky factor L."""
+    """Return log det(L L') for a Cholesky factor L."""
     return 2.0 * float(np.log(np.diagonal(factor)).sum())
 
 
 def inverse(factor: Matrix, *, overwrite: bool = False) -> Matrix:
-    """Return (L L')^-1 of a Cholesky factor L, exactly symmetric."""
+    """Return (L L')^-1 for a Cholesky factor L, exactly symmetric."""
     if not factor.size:
         return np.zeros_like(factor)
     lower, _ = lapack.dpotri(factor, lower=1, overwrite_c=int(overwrite))
-    return mirror(lower).T  # LAPACK's order is NumPy's after transposing, which changes nothing
+    return mirror(lower).T  # transposed to NumPy's order; the matrix is symmetric
 
 
 def solve(factor: Matrix, right: Matrix) -> Matrix:
-    """Return (L L')^-1 `right` of a Cholesky factor L."""
+    """Return (L L')^-1 `right` for a Cholesky factor L."""
     if not right.size:
         return np.zeros_like(right)
     solution, _ = lapack.dpotrs(factor, right, lower=1)
@@ -75,7 +71,7 @@ def solve(factor: Matrix, right: Matrix) -> Matrix:
 def half_solve(
     factor: Matrix, right: Matrix, *, transposed: bool = False, overwrite: bool = False
 ) -> Matrix:
-    """Return L^-1 `right`, or L'^-1 `right` where `transposed`, of a Cholesky factor L."""
+    """Return L^-1 `right` for a Cholesky factor L, or L'^-1 `right` if `transposed`."""
     if not right.size:
         return np.zeros_like(right)
     return blas.dtrsm(

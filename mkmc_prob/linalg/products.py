@@ -1,4 +1,4 @@
-"""Matrix products and inner products by the BLAS library that LAPACK uses."""
+"""Matrix products and inner products by SciPy's BLAS."""
 
 from scipy.linalg import blas
 
@@ -6,15 +6,15 @@ from .symmetric import Matrix
 
 
 def product(left: Matrix, right: Matrix, out: Matrix, *, add: float | None = None) -> Matrix:
-    """Put `left` @ `right` into `out`, or `add` this multiple of it; return `out`.
+    """Write `left` @ `right` to `out`, or add `add` times the product to `out`; return `out`.
 
-    By SciPy's BLAS, like all of LAPACK here: NumPy's own is a second library with threads of its
-    own, and two pools of threads that wait for work in turn take the cores from each other.
+    This uses SciPy's BLAS, like all LAPACK calls here. NumPy brings a second BLAS with its own
+    threads, and two pools of threads that are used in turn compete for the cores.
     """
     if not (left.size and right.size):
         out[...] = 0.0 if add is None else out
         return out
-    # out' = right' left', in LAPACK's order.
+    # out' = right' left', in Fortran order
     a, b = right.T, left.T
     blas.dgemm(
         1.0 if add is None else add,
@@ -30,12 +30,12 @@ def product(left: Matrix, right: Matrix, out: Matrix, *, add: float | None = Non
 
 
 def symmetric_product(symmetric: Matrix, other: Matrix, out: Matrix, weight: float = 1.0) -> Matrix:
-    """Put `weight` times `symmetric` @ `other` into `out`; return it."""
+    """Write `weight` times `symmetric` @ `other` to `out`; return `out`."""
     if out.size:
         blas.dsymm(weight, symmetric.T, other.T, side=1, lower=1, c=out.T, overwrite_c=1)
     return out
 
 
 def inner(one: Matrix, two: Matrix) -> float:
-    """Return the sum of the products of the entries, <A, B>; by SciPy's BLAS, see `product`."""
+    """Return <A, B>, the sum of the products of the entries, by SciPy's BLAS (see `product`)."""
     return float(blas.ddot(one.ravel(), two.ravel())) if one.size else 0.0

@@ -1,4 +1,4 @@
-"""How much of a matrix may be rounding, given the precision its entries came in."""
+"""The part of a matrix that may be rounding, given the precision in which its entries came."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def eps_of(dtype: np.dtype[Any]) -> float:
-    """Return the machine epsilon of the precision that `dtype` carries, float64's at best."""
+    """Return the machine epsilon of `dtype`, or that of float64 if it is larger."""
     if dtype.kind == "f":
         return max(float(np.finfo(dtype).eps), float(np.finfo(np.float64).eps))
     return float(np.finfo(np.float64).eps)
@@ -16,12 +16,12 @@ def eps_of(dtype: np.dtype[Any]) -> float:
 def rounding_share(size: int, eps: float) -> float:
     """Return the share of a matrix of `size` rows that may be rounding.
 
-    n roundings of relative size eps add up to n eps at most; for coarse numbers (float16) no more
-    than half of the digits are given away, sqrt(eps).
+    n rounding errors of relative size eps add up to at most n eps. The share is limited to
+    sqrt(eps), half of the digits, which matters for low precision (float16).
     """
     return min(size * eps, math.sqrt(eps))
 
 
 def eps_of_share(size: int, share: float) -> float:
-    """Return the eps whose `rounding_share` is `share`, 1 at most: no digit is left."""
+    """Return the eps whose `rounding_share` is `share`, at most 1 (no correct digit)."""
     return min(max(share / size, share**2), 1.0)

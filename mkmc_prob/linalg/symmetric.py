@@ -1,4 +1,4 @@
-"""Symmetric matrices: made exactly symmetric, or written as vectors."""
+"""Symmetric matrices: making them exactly symmetric, and writing them as vectors."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,9 +8,9 @@ Vector = NDArray[np.float64]
 
 
 class Triangle:
-    """Symmetric matrices as vectors with the same inner products, half as long.
+    """Symmetric matrices as vectors of half the length with the same inner products.
 
-    The vector holds the lower triangle, what lies off the diagonal times sqrt(2).
+    The vector holds the lower triangle, with off-diagonal entries multiplied by sqrt(2).
     """
 
     def __init__(self, size: int) -> None:
@@ -18,7 +18,7 @@ class Triangle:
         self._upper = np.tri(size, dtype=bool).T
 
     def vector(self, lower: Matrix) -> Vector:
-        """Return the vector of a matrix in LAPACK's order; only its lower triangle is read.
+        """Return the vector of a matrix in Fortran order; only its lower triangle is read.
 
         The matrix is overwritten.
         """
@@ -28,9 +28,9 @@ class Triangle:
         return vector
 
     def matrix(self, vector: Vector, out: Matrix | None = None) -> Matrix:
-        """Return the triangular X with X + X' = W, W the symmetric matrix of `vector`.
+        """Return the triangular X with X + X' = W, the symmetric matrix of `vector`.
 
-        In LAPACK's order, in the memory of `out` where it is given.
+        X is in Fortran order, and in the memory of `out` if it is given.
         """
         x = np.empty(self.shape) if out is None else out
         x[...] = 0.0
@@ -40,12 +40,12 @@ class Triangle:
         return x.T
 
 
-#: Rows and columns that are transposed at a time: two such blocks fit in a core's own cache.
+#: Rows and columns transposed at a time: two such blocks fit in the cache of one core.
 BLOCK = 128
 
 
 def mirror(lower: Matrix) -> Matrix:
-    """Copy the lower triangle of `lower` over its upper one, in place; return it."""
+    """Copy the lower triangle of `lower` to its upper triangle, in place; return it."""
     for i in range(0, len(lower), BLOCK):
         j = i + BLOCK
         lower[i:j, j:] = lower[j:, i:j].T
@@ -55,13 +55,13 @@ def mirror(lower: Matrix) -> Matrix:
 
 
 def symmetrize(matrix: Matrix) -> Matrix:
-    """Replace A by (A + A') / 2, exactly symmetric, in place; return it."""
+    """Replace A by (A + A') / 2 in place, exactly symmetric; return it."""
     matrix *= 0.5
     return add_transpose(matrix)
 
 
 def add_transpose(matrix: Matrix) -> Matrix:
-    """Replace A by A + A', exactly symmetric, in place; return it."""
+    """Replace A by A + A' in place, exactly symmetric; return it."""
     for i in range(0, len(matrix), BLOCK):
         rows = slice(i, i + BLOCK)
         for j in range(i, len(matrix), BLOCK):

@@ -1,1 +1,1 @@
-"""Labelled stacks of incomplete kernels: built, checked, described and preprocessed."""
+"""Stacks of incomplete kernels: building, checking, description and preprocessing."""

@@ -1,4 +1,4 @@
-"""A stack that has been checked: what functions pass to one another inside the package."""
+"""A checked stack, in the form in which functions of the package pass it to one another."""
 
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from .stack import check_stack
 
 
 class VisibleKernel(NamedTuple):
-    """What one kernel shows: which objects are visible (v) or hidden (h), and Q_vv.
+    """One kernel: its visible objects (v), its hidden objects (h) and its visible block Q_vv.
 
-    `objects` are the labels of all objects, `order` puts a vector over (v, h) into their order, and
-    `eps` is the machine epsilon of the precision the kernel came in.
+    `objects` are the labels of all objects, `order` rearranges a vector over (v, h) to their order,
+    `moment` is Q_vv, and `eps` is the machine epsilon of the precision in which the kernel came.
     """
 
     name: Hashable
@@ -31,26 +31,26 @@ class VisibleKernel(NamedTuple):
 
 
 class KernelStack:
-    """A checked stack, with its labels and its pattern of visible objects as plain arrays.
+    """A checked stack, with its labels and its visible objects as plain arrays.
 
-    Public functions build one with `KernelStack.of` and pass it on, so that a stack is checked
+    Public functions build it with `KernelStack.of` and pass it on, so that a stack is checked only
     once per call.
 
     Parameters
     ----------
     array
-        What `check_stack` returned.
+        A stack returned by `check_stack`.
 
     Attributes
     ----------
     array : DataArray
-        The labeled stack, NaN in the rows and columns of hidden objects.
+        The labeled stack, with NaN in the rows and columns of hidden objects.
     names : list
-        The kernels' names.
+        The names of the kernels.
     objects : ndarray
-        The objects' labels.
+        The labels of the objects.
     visible : ndarray of bool, shape (K, l)
-        Which objects each kernel shows.
+        Which objects are visible in each kernel.
     """
 
     def __init__(self, array: xr.DataArray) -> None:
@@ -61,11 +61,11 @@ class KernelStack:
 
     @classmethod
     def of(cls, stack: xr.DataArray, *, what: str = "stack") -> "KernelStack":
-        """Return `stack` checked, in a copy; raise KernelError or LabelError as `check_stack`."""
+        """Return a checked copy of `stack`; raise the errors of `check_stack`."""
         return cls(check_stack(stack, what=what))
 
     def kernels(self) -> Iterator[VisibleKernel]:
-        """Yield what each kernel shows, with a copy of its visible block."""
+        """Yield each kernel, with a copy of its visible block."""
         eps = self.array["rounding"].values.tolist()
         for k, visible in enumerate(self.visible):
             v, h = np.flatnonzero(visible), np.flatnonzero(~visible)
@@ -74,18 +74,18 @@ class KernelStack:
             yield VisibleKernel(self.names[k], self.objects, visible, v, h, order, block, eps[k])
 
     def with_objects(self, places: Indices) -> "KernelStack":
-        """Return the stack of some of the objects, given by their positions."""
+        """Return the stack restricted to the objects at these positions."""
         if len(places) == len(self.objects):
             return self
         return KernelStack(self.array.isel(object=places, object_bis=places))
 
     def with_kernels(self, places: Indices) -> "KernelStack":
-        """Return the stack of some of the kernels, given by their positions."""
+        """Return the stack restricted to the kernels at these positions."""
         return KernelStack(self.array.isel(kernel=places))
 
     def hiding(self, hidden: NDArray[np.bool_]) -> "KernelStack":
-        """Return the stack with more objects hidden, those of a mask of shape (K, l)."""
+        """Return the stack with additional objects hidden, given by a mask of shape (K, l)."""
         array = self.array.copy()
-        rest = self.visible & ~hidden
-        array.values[~(rest[:, :, None] & rest[:, None, :])] = np.nan
+        visible = self.visible & ~hidden
+        array.values[~(visible[:, :, None] & visible[:, None, :])] = np.nan
         return KernelStack(array)

@@ -1,33 +1,31 @@
-"""Whether kernels are positive semidefinite, and how to make them so."""
+"""Check that kernels are positive semidefinite, and repair those that are not."""
 
-from collections.abc import Hashable
 from typing import Literal
 
 import numpy as np
 import scipy.linalg
 import xarray as xr
-from numpy.typing import NDArray
 
 from ..errors import IndefiniteKernelError, warn
 from ..linalg.spectra import eigenvalue_tolerance, frobenius_norm, negative_spectrum
-from ..linalg.symmetric import Matrix, symmetrize
-from ..utils.arguments import checked as checked_arguments
-from ..utils.arguments import choice
+from ..linalg.symmetric import Matrix, Vector, symmetrize
+from ..utils.arguments import checked, choice
 from .checked import KernelStack, VisibleKernel
 
-#: How `repair_spectrum` treats eigenvalues below zero.
+#: How `repair_spectrum` treats negative eigenvalues.
 Method = Literal["clip", "shift", "flip"]
 
 
 def check_definite(stack: xr.DataArray | KernelStack) -> None:
-    """Raise where a kernel's visible block is not positive semidefinite to rounding.
+    """Raise an error unless every visible block is positive semidefinite up to rounding.
 
-    An eigenvalue below zero counts as zero down to ``-n * rounding * ||Q||_F``: the usual tolerance
-    of a numerical rank, n * eps * the largest eigenvalue, with n the size of the visible block,
-    eps the kernel's coordinate `rounding` (the precision it came in) and the Frobenius norm, which
-    bounds the largest eigenvalue and costs no decomposition; for coarse numbers (float16) and many
-    objects down to ``-sqrt(rounding) * ||Q||_F``, half of the digits. A Cholesky factorisation of
-    Q + tolerance I proves most kernels; eigenvalues are computed only where it stops, and decide.
+    A negative eigenvalue counts as zero down to ``-n * eps * ||Q||_F``, with n the size of the
+    visible block and eps the machine epsilon of the precision in which the kernel came (its
+    coordinate `rounding`). This is the usual tolerance of a numerical rank, n * eps * the largest
+    eigenvalue, with the Frobenius norm as an upper bound that needs no decomposition. With low
+    precision (float16) and many objects the limit is ``-sqrt(eps) * ||Q||_F``, half of the digits.
+    Most kernels are accepted by a Cholesky factorization of Q + tolerance I; eigenvalues are
+    computed, and decide, only if it fails.
 
     Parameters
     ----------
@@ -37,9 +35,10 @@ def check_definite(stack: xr.DataArray | KernelStack) -> None:
     Raises
     ------
     IndefiniteKernelError
-        Where an eigenvalue is really negative: the block is no covariance and has no likelihood.
+        If an eigenvalue is negative beyond rounding: the block is not a covariance, and it has no
+        likelihood.
     KernelError, LabelError
-        Where the stack is not one, see `check_stack`.
+        If `stack` is not a valid stack, see `check_stack`.
 
     Examples
     --------
@@ -51,60 +50,60 @@ def check_definite(stack: xr.DataArray | KernelStack) -> None:
         ...
     mkmc_prob.errors.IndefiniteKernelError: kernel 'Q1': its visible block is indefinite: ...
     """
-    checked = stack if isinstance(stack, KernelStack) else KernelStack.of(stack)
-    for kernel in checked.kernels():
-        block = kernel.moment
-        spectrum = negative_spectrum(block, kernel.eps) if block.size else None
-        if spectrum is not None:
-            remedy = "repair_spectrum(stack) makes it one, and says what it changes."
-            if not np.diagonal(block).any():
-                remedy = (
-                    "Its diagonal is zero, so these look like distances D or a graph's weights: "
-                    "pass a kernel of them, np.exp(-(D**2) / (2 * scale**2)), say, or of a graph's "
-                    "Laplacian L, scipy.linalg.expm(-scale * L)."
-                )
-            tolerance = eigenvalue_tolerance(block, kernel.eps)
-            raise IndefiniteKernelError(
-                f"kernel {kernel.name!r}: its visible block is indefinite: of "
-                f"{len(spectrum)} eigenvalues the smallest is {spectrum[0]:.6g} (the largest "
-                f"{spectrum[-1]:.6g}; down to -{tolerance:.2g} "
-                f"counts as rounding). It is not a covariance. {remedy}"
+    checked_stack = stack if isinstance(stack, KernelStack) else KernelStack.of(stack)
+    for kernel in checked_stack.kernels():
+        block, spectrum = kernel.moment, negative_spectrum(kernel.moment, kernel.eps)
+        if spectrum is None:
+            continue
+        remedy = "repair_spectrum(stack) repairs it and reports what it changes."
+        if not np.diagonal(block).any():
+            remedy = (
+                "Its diagonal is zero, so its entries look like distances D or the weights of a "
+                "graph: pass a kernel computed from them, for example "
+                "np.exp(-(D**2) / (2 * scale**2)), or scipy.linalg.expm(-scale * L) with the "
+                "graph's Laplacian L."
             )
+        tolerance = eigenvalue_tolerance(block, kernel.eps)
+        raise IndefiniteKernelError(
+            f"kernel {kernel.name!r}: its visible block is indefinite: of {len(spectrum)} "
+            f"eigenvalues the smallest is {spectrum[0]:.6g} (the largest {spectrum[-1]:.6g}; down "
+            f"to -{tolerance:.2g} counts as rounding). It is not a covariance. {remedy}"
+        )
 
 
-@checked_arguments(method=choice("clip", "shift", "flip"))
+@checked(method=choice("clip", "shift", "flip"))
 def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataArray:
-    """Make indefinite kernels positive semidefinite, and say exactly what that changed.
+    """Make indefinite kernels positive semidefinite, and report what changed.
 
-    Only the visible blocks of kernels with an eigenvalue really below zero, as `check_definite`
-    judges it, are touched; the others come back bit for bit.
+    Only visible blocks that `check_definite` refuses are changed; the others are returned
+    bit for bit.
 
     Parameters
     ----------
     stack
         Kernels, as `stack_kernels` builds them.
     method
-        What becomes of the eigenvalues: ``"clip"`` sets negative ones to 0 (the nearest positive
-        semidefinite matrix in the Frobenius norm), ``"shift"`` adds the size of the smallest to
-        the diagonal, so to all, ``"flip"`` takes absolute values.
+        How the eigenvalues are changed: ``"clip"`` sets negative ones to 0 (the nearest positive
+        semidefinite matrix in the Frobenius norm), ``"shift"`` adds the absolute value of the
+        smallest to the diagonal and so to every eigenvalue, ``"flip"`` takes absolute values.
 
     Returns
     -------
     xarray.DataArray
-        The repaired stack, which `check_definite` accepts; what was changed is in
-        ``attrs["repair_spectrum"]``, one line of text a kernel.
+        The repaired stack, which `check_definite` accepts. The changes are listed in
+        ``attrs["repair_spectrum"]``, one line of text per changed kernel.
 
     Raises
     ------
     KernelError, LabelError
-        Where the stack is not one, see `check_stack`, or `method` is none of the three.
+        If `stack` is not a valid stack, see `check_stack`, or `method` is none of the three.
 
     Warns
     -----
     MKMCWarning
-        For each kernel changed: how many eigenvalues were below zero by more than rounding and
-        the smallest; the change relative to the kernel (Frobenius norms); the entry that changed
-        most.
+        For each changed kernel: the number of eigenvalues that were negative beyond rounding and
+        the smallest one, the size of the change relative to the kernel (in Frobenius norms), and
+        the entry that changed most.
 
     Examples
     --------
@@ -119,49 +118,40 @@ def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataA
     array([[[2., 2.],
             [2., 2.]]])
     """
-    checked = KernelStack.of(stack)  # a copy
-    result = checked.array
-    lines = [result.attrs["repair_spectrum"]] if "repair_spectrum" in result.attrs else []
-    for k, kernel in enumerate(checked.kernels()):
-        block = kernel.moment
-        spectrum = negative_spectrum(block, kernel.eps) if block.size else None
+    result = KernelStack.of(stack)  # a copy
+    attrs = result.array.attrs
+    lines = [attrs["repair_spectrum"]] if "repair_spectrum" in attrs else []
+    for k, kernel in enumerate(result.kernels()):
+        spectrum = negative_spectrum(kernel.moment, kernel.eps)
         if spectrum is None:
             continue
-        repaired = block + _correction(block, method)
-        # Where the result is much smaller than the kernel was, the rounding error of the kernel
-        # may count beside it. Each turn adds more than the diagonal's last digit, so this ends.
+        repaired = kernel.moment + _correction(kernel.moment, method)
+        # If the result is much smaller than the kernel, the kernel's rounding error may still
+        # count. Each pass adds more than the last digit of the diagonal, so the loop ends.
         while (left := negative_spectrum(repaired, kernel.eps)) is not None:
             repaired.flat[:: len(repaired) + 1] -= left[0]
-        result.values[k][np.ix_(kernel.v, kernel.v)] = repaired
-        objects = checked.objects[kernel.v].tolist()
-        lines.append(_what_changed(kernel, objects, spectrum, repaired, method))
+        result.array.values[k][np.ix_(kernel.v, kernel.v)] = repaired
+        lines.append(_what_changed(kernel, spectrum, repaired, method))
         warn(lines[-1])
-    result.attrs["repair_spectrum"] = "\n".join(
-        lines or ["no kernel has an eigenvalue below zero by more than rounding: nothing changed"]
-    )
-    return result
+    nothing = "no kernel has an eigenvalue below zero by more than rounding: nothing changed"
+    attrs["repair_spectrum"] = "\n".join(lines or [nothing])
+    return result.array
 
 
 def _correction(block: Matrix, method: Method) -> Matrix:
     """Return what to add to an indefinite `block` to make it positive semidefinite."""
-    # Divide and conquer: the default driver (MRRR) is less exact for eigenvalues close to zero.
+    # Divide and conquer: the default driver (MRRR) is less accurate for eigenvalues near zero.
     values, vectors = scipy.linalg.eigh(block, driver="evd", check_finite=False)
     if method == "shift":
         return np.diag(np.full(len(block), -values[0]))
-    below = values < 0.0
-    half = vectors[:, below] * np.sqrt(-values[below])
-    once = symmetrize(half @ half.T)  # the negative part of the block, its sign turned
+    negative = values < 0.0
+    half = vectors[:, negative] * np.sqrt(-values[negative])
+    once = symmetrize(half @ half.T)  # minus the negative part of the block
     return once if method == "clip" else 2.0 * once
 
 
-def _what_changed(
-    kernel: VisibleKernel,
-    objects: list[Hashable],
-    spectrum: NDArray[np.float64],
-    repaired: Matrix,
-    method: Method,
-) -> str:
-    block = kernel.moment
+def _what_changed(kernel: VisibleKernel, spectrum: Vector, repaired: Matrix, method: Method) -> str:
+    block, objects = kernel.moment, kernel.objects[kernel.v].tolist()
     change = repaired - block
     i, j = np.unravel_index(int(np.argmax(np.abs(change))), change.shape)
     below = int((spectrum < -eigenvalue_tolerance(block, kernel.eps)).sum())
@@ -169,7 +159,6 @@ def _what_changed(
     return (
         f"kernel {kernel.name!r}: {below} of {len(spectrum)} eigenvalues below zero, the smallest "
         f"{spectrum[0]:.6g} (the largest {spectrum[-1]:.6g}); method {method!r} changed the kernel "
-        f"by {share:.3g} of its Frobenius norm, most the "
-        f"entry of objects {objects[i]!r} and {objects[j]!r}, from "
-        f"{block[i, j]:.6g} to {repaired[i, j]:.6g}"
+        f"by {share:.3g} of its Frobenius norm; the entry of objects {objects[i]!r} and "
+        f"{objects[j]!r} changed most, from {block[i, j]:.6g} to {repaired[i, j]:.6g}"
     )

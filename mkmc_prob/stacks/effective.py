@@ -1,27 +1,28 @@
-"""What dependent features are worth: effective degrees of freedom, and kernels of so small a rank.
-
-Enters: an incomplete stack. Leaves: one number per kernel, how many independent features would
-scatter as much; and the stack with kernels of a rank that so many features can have.
-"""
+"""Effective degrees of freedom of kernels with dependent features, and kernels of reduced rank."""
 
 import numpy as np
 import scipy.linalg
 import xarray as xr
 
 from ..errors import KernelError
+from ..linalg.spectra import frobenius_norm
 from ..linalg.symmetric import Matrix, symmetrize
+from ..utils.arguments import real
 from .checked import KernelStack
 from .degrees import DegreesOfFreedom, degrees_per_kernel
 
+#: A rank, which may be a float if it is whole.
+WHOLE = real(lambda number: number >= 1 and number == round(number), "a whole number >= 1")
+
 
 def effective_degrees_of_freedom(stack: xr.DataArray) -> xr.DataArray:
-    """Return how many independent features each kernel is worth, by its spectrum.
+    """Estimate from its spectrum how many independent features each kernel is worth.
 
-    With Q_vv the visible block,
+    With Q_vv the visible block, the estimate is
 
-        nu_k = (tr Q_vv)^2 / tr Q_vv^2,
+        nu_k = (tr Q_vv)^2 / tr Q_vv^2.
 
-    between 1 and the rank of Q_vv, which it is where all eigenvalues but the zeros are equal.
+    It lies between 1 and the rank of Q_vv, which it reaches if all nonzero eigenvalues are equal.
 
     Parameters
     ----------
@@ -31,26 +32,27 @@ def effective_degrees_of_freedom(stack: xr.DataArray) -> xr.DataArray:
     Returns
     -------
     DataArray
-        Over ``kernel``; numbers >= 1, in general not whole. A Wishart matrix has a whole number
-        below its size: ``effective_degrees_of_freedom(stack).round()`` and `reduce_rank` go
-        together.
+        Over ``kernel``; numbers >= 1, in general not whole. A Wishart matrix with fewer degrees
+        of freedom than rows has a whole number of them: round the estimates,
+        ``effective_degrees_of_freedom(stack).round()``, for use with `reduce_rank`.
 
     Raises
     ------
     KernelError
-        Where a kernel shows no object, or is zero.
+        If a kernel shows no object, or is zero.
 
     Notes
     -----
-    Features that are normal with covariance S among themselves and M among the objects make a
-    kernel X X' / d whose variance is that of (tr S)^2 / tr S^2 independent ones (Satterthwaite
-    1946, *Biometrics Bulletin* 2, 110): for independent objects that is what is estimated. Objects
-    that are alike make the spectrum steep, too: with rho = tr M_vv^2 / (tr M_vv)^2,
+    If X is normal with covariance S between the features and M between the objects, the kernel
+    X X' / d has the variance of one with (tr S)^2 / tr S^2 independent features (Satterthwaite
+    1946, *Biometrics Bulletin* 2, 110). The formula estimates that number if the objects are
+    independent. Similarity between objects makes the spectrum steeper as well: with
+    rho = tr M_vv^2 / (tr M_vv)^2,
 
         E tr Q_vv^2 / E (tr Q_vv)^2 = (1/nu + rho (1 + 1/nu)) / (1 + 2 rho/nu),
 
-    so that the formula gives less than nu, at most about 1/rho. It errs to the side of wide
-    intervals. Where the features are known to be independent, their number is the better choice.
+    so the formula underestimates nu, and its result is at most about 1/rho. The error is on the
+    side of wide intervals. If the features are known to be independent, use their number instead.
 
     Examples
     --------
@@ -66,11 +68,11 @@ def effective_degrees_of_freedom(stack: xr.DataArray) -> xr.DataArray:
     found = []
     for kernel in checked.kernels():
         block = kernel.moment
-        norm = float(scipy.linalg.norm(block))  # LAPACK's scales, so no overflow
+        norm = frobenius_norm(block) if block.size else 0.0
         if not norm > 0.0:
-            what = "is zero" if block.size else "shows no object"
+            fault = "is zero" if block.size else "shows no object"
             raise KernelError(
-                f"kernel {kernel.name!r}: it {what}, so that its degrees of freedom cannot be "
+                f"kernel {kernel.name!r}: it {fault}, so that its degrees of freedom cannot be "
                 "estimated. Leave it out of the stack."
             )
         found.append(float(np.trace(block) / norm) ** 2)
@@ -85,36 +87,38 @@ def effective_degrees_of_freedom(stack: xr.DataArray) -> xr.DataArray:
 
 
 def reduce_rank(stack: xr.DataArray, rank: DegreesOfFreedom) -> xr.DataArray:
-    """Replace the visible blocks by their best approximations of a smaller rank.
+    """Replace the visible blocks by their best approximations of lower rank.
 
-    For `sample_posterior` with fewer degrees of freedom than a visible block has rank: nu_k
-    features make a matrix of rank nu_k at most. The nu_k largest eigenvalues and their vectors are
-    kept, which is nearest in the Frobenius norm (Eckart and Young 1936, *Psychometrika* 1, 211).
-    What is left out makes the kernel smaller, by 10 to 35 % of its trace often: so are then the
-    hidden entries on the diagonal that are drawn for it. From about a quarter on, intervals
-    are too low as well: divide the visible block by the share that was kept,
-    for hidden entries one by one: whole stacks of such draws are not to be pooled.
+    `sample_posterior` needs this if a visible block has a higher rank than the kernel has degrees
+    of freedom, because nu_k features give a matrix of rank nu_k at most. The nu_k largest
+    eigenvalues and their eigenvectors are kept, which gives the nearest matrix in the Frobenius
+    norm (Eckart and Young 1936, *Psychometrika* 1, 211).
+
+    The approximation reduces the trace of a kernel, often by 10 to 35 %, and the hidden diagonal
+    entries drawn for it become smaller accordingly. If a quarter or more is lost, intervals are too
+    low as well. Then divide the visible block by the share that was kept. Do this only to examine
+    hidden entries one at a time; do not pool whole stacks of such draws.
 
     Parameters
     ----------
     stack
         Kernels, as `stack_kernels` builds them. Not changed.
     rank
-        A whole number, at least 1: one for all kernels, one per kernel, or labelled by kernel. A
-        kernel that shows no more objects than its number comes back bit for bit.
+        A whole number, at least 1: one for all kernels, one per kernel, or labeled by kernel. A
+        kernel with no more visible objects than its number is returned bit for bit.
 
     Returns
     -------
     DataArray
-        The stack, each visible block exactly symmetric and positive semidefinite. What share of
-        each kernel's trace was kept is in ``attrs["reduce_rank"]``, one line of text a kernel.
+        The stack, with each visible block exactly symmetric and positive semidefinite. The share
+        of each kernel's trace that was kept is in ``attrs["reduce_rank"]``, one line per kernel.
 
     Raises
     ------
     KernelError
-        Where a number is not whole, or below 1.
+        If a number is not whole, or below 1.
     LabelError
-        Where numbers are labelled by other kernels than the stack's.
+        If the numbers are labeled by other kernels than those of the stack.
 
     Examples
     --------
@@ -126,34 +130,27 @@ def reduce_rank(stack: xr.DataArray, rank: DegreesOfFreedom) -> xr.DataArray:
     >>> reduced.attrs["reduce_rank"]
     "kernel 'Q1': rank 2 of 3 objects, 83.3 % of the trace kept"
     """
-    checked = KernelStack.of(stack)  # a copy
-    ranks = degrees_per_kernel(rank, checked.names, what="rank")
+    reduced = KernelStack.of(stack)  # a copy
+    ranks = degrees_per_kernel(rank, reduced.names, what="rank", check=WHOLE)
     lines = []
-    for k, kernel in enumerate(checked.kernels()):
-        block, wanted = kernel.moment, ranks[k]
-        if wanted < 1 or wanted != np.round(wanted):
-            raise KernelError(
-                f"rank of kernel {kernel.name!r}: {wanted:g} found; a whole number of at least 1 "
-                "is needed. Round it."
-            )
-        kept = 1.0
+    for k, kernel in enumerate(reduced.kernels()):
+        block, wanted, kept = kernel.moment, int(ranks[k]), 1.0
         if wanted < len(block):
-            reduced = _best_of_rank(block, int(wanted))
-            whole = float(np.trace(block))
-            kept = float(np.trace(reduced)) / whole if whole else 1.0
-            checked.array.values[k][np.ix_(kernel.v, kernel.v)] = reduced
+            nearest, trace = _best_of_rank(block, wanted), float(np.trace(block))
+            kept = float(np.trace(nearest)) / trace if trace else 1.0
+            reduced.array.values[k][np.ix_(kernel.v, kernel.v)] = nearest
         lines.append(
-            f"kernel {kernel.name!r}: rank {min(int(wanted), len(block))} of {len(block)} objects, "
+            f"kernel {kernel.name!r}: rank {min(wanted, len(block))} of {len(block)} objects, "
             f"{100.0 * kept:.1f} % of the trace kept"
         )
-    checked.array.attrs["reduce_rank"] = "\n".join(lines)
-    return checked.array
+    reduced.array.attrs["reduce_rank"] = "\n".join(lines)
+    return reduced.array
 
 
 def _best_of_rank(block: Matrix, rank: int) -> Matrix:
-    size = len(block)
+    largest = (len(block) - rank, len(block) - 1)
     values, vectors = scipy.linalg.eigh(
-        block, subset_by_index=(size - rank, size - 1), driver="evr", check_finite=False
+        block, subset_by_index=largest, driver="evr", check_finite=False
     )
     half = vectors * np.sqrt(np.maximum(values, 0.0))  # below zero is rounding
     return symmetrize(half @ half.T)

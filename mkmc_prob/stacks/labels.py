@@ -1,8 +1,4 @@
-"""Labels: the names of kernels and objects, checked once and looked up everywhere.
-
-Enters: any sequence that a person uses as names. Leaves: a NumPy array that is all text or all
-64-bit integers, without repeats; positions of one set of labels in another.
-"""
+"""Labels of kernels and objects: checking, matching, and naming them in messages."""
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
@@ -18,7 +14,7 @@ from ..errors import LabelError, MKMCError, warn
 Labels = NDArray[Any]
 
 
-#: What people put between the parts of a name. A dot between digits is a decimal point.
+#: Separators between the parts of a name. A dot between digits is a decimal point.
 SEPARATORS = re.compile(r"(?:[\s_/:\-\u2010-\u2015]|\.(?!\d)|(?<!\d)\.)+")
 
 
@@ -30,13 +26,13 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
     values
         The labels, in order.
     what
-        How an error names them, "the objects of kernel 'a'" for instance.
+        The name of the labels in error messages, for example "kernel 'a', rows".
 
     Raises
     ------
     LabelError
-        Where a label is neither text nor an integer, where both occur, where one is repeated, or
-        where `values` is one text or has no order.
+        If a label is neither text nor an integer, both occur, one is repeated, or `values` is a
+        single text or has no order.
 
     Examples
     --------
@@ -45,39 +41,35 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
     array(['p1', 'p2'], dtype='<U2')
     """
     listed = [_plain(label) for label in _in_order(values, what)]
-    is_text = [isinstance(label, str) for label in listed]
-    is_integer = [isinstance(label, int) and not isinstance(label, bool) for label in listed]
-    for label, text, whole in zip(listed, is_text, is_integer, strict=True):
-        if not (text or whole):
+    text = [label for label in listed if isinstance(label, str)]
+    integers = [label for label in listed if isinstance(label, int) and not isinstance(label, bool)]
+    for label in listed:
+        if not isinstance(label, str | int) or isinstance(label, bool):
             raise LabelError(
                 f"{what}: label {label!r} is of type {type(label).__name__}; labels are all text "
                 "or all integers. Convert them with str() or int()."
             )
-        if text and _unsaveable(str(label)):
+    for label in text:
+        if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in label):
             raise LabelError(
                 f"{what}: label {label!r} contains a NUL character or half a surrogate pair, "
                 "which cannot be saved to netCDF. Remove it."
             )
-    if any(is_text) and any(is_integer):
-        first_text = listed[is_text.index(True)]
-        first_integer = listed[is_integer.index(True)]
+    if text and integers:
         raise LabelError(
-            f"{what}: labels of mixed types, text ({first_text!r}) and integers "
-            f"({first_integer!r}). "
+            f"{what}: labels of mixed types, text ({text[0]!r}) and integers ({integers[0]!r}). "
             "Convert them all with str() or all with int()."
         )
-    seen: set[Hashable] = set()
-    for label in listed:
-        if label in seen:
-            raise LabelError(
-                f"{what}: label {label!r} occurs more than once. Labels identify; rename or drop "
-                "the repeats."
-            )
-        seen.add(label)
-    if any(is_text):
-        return np.array(listed)
+    repeated = pd.Index(listed, dtype=object).duplicated()
+    if repeated.any():
+        raise LabelError(
+            f"{what}: label {listed[int(repeated.argmax())]!r} occurs more than once. Labels must "
+            "be unique; rename or drop the repeats."
+        )
+    if text:
+        return np.array(text)
     try:
-        return np.array(listed, dtype=np.int64)
+        return np.array(integers, dtype=np.int64)
     except OverflowError as error:
         raise LabelError(
             f"{what}: an integer label does not fit in 64 bits. Convert the labels with str()."
@@ -85,10 +77,10 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
 
 
 def warn_of_lookalikes(groups: Iterable[Labels], what: str) -> None:
-    """Warn of labels in different groups that are spelled differently and seem to mean the same.
+    """Warn of labels in different groups that are spelled differently but seem to mean the same.
 
-    They differ in case, in blanks and separators, or in leading zeros only: ``PT-001`` and
-    ``pt01``. Within a group such labels are told apart on purpose.
+    They differ only in case, blanks, separators or leading zeros, like ``PT-001`` and ``pt01``. If
+    a single group has both, they are taken to be distinct on purpose.
     """
     sets = [set(group.tolist()) for group in groups if group.dtype.kind == "U"]
     alike: dict[str, str] = {}
@@ -101,12 +93,12 @@ def warn_of_lookalikes(groups: Iterable[Labels], what: str) -> None:
         more = f" and {len(pairs) - 3} more pairs" if len(pairs) > 3 else ""
         warn(
             f"{what}: {'; '.join(pairs[:3])}{more} differ only in case, blanks, separators or "
-            "leading zeros, and count as different. Rename them where they mean the same."
+            "leading zeros, and count as different. Rename them if they mean the same."
         )
 
 
 def lookalike(label: Hashable, within: Labels) -> str | None:
-    """Return the one `within` that is spelled otherwise and seems to mean the same, if any."""
+    """Return the label among those `within` that seems to mean the same as `label`, or None."""
     if not isinstance(label, str) or within.dtype.kind != "U":
         return None
     gist = _gist(label)
@@ -114,9 +106,9 @@ def lookalike(label: Hashable, within: Labels) -> str | None:
 
 
 def _gist(label: str) -> str:
-    """Return `label` without case, blanks, separators and the leading zeros of its numbers."""
+    """Return `label` without case, blanks, separators and leading zeros of numbers."""
     spaced = SEPARATORS.sub(" ", label.casefold()).strip()
-    joined = re.sub(r"(?<!\d) | (?!\d)", "", spaced)  # a blank stays in 1 23, which is not 12 3
+    joined = re.sub(r"(?<!\d) | (?!\d)", "", spaced)  # 1 23 keeps its blank: it is not 12 3
     return re.sub(r"(?<![\d.])0+(?=\d)", "", joined)
 
 
@@ -137,9 +129,9 @@ def match(
     unmatched
         The message if a label is not found; ``{}`` in it stands for the labels.
     exact
-        Whether `within` must hold no other labels; if it does, they are named, too.
+        Whether `within` must hold no other labels. If it does, they are named, too.
     error
-        What is raised then.
+        The class of the error that is raised.
 
     Examples
     --------
@@ -158,49 +150,36 @@ def match(
 
 
 def positions(wanted: Labels, within: Labels) -> NDArray[np.intp]:
-    """Return where each of `wanted` stands in `within`, -1 where it does not."""
+    """Return the positions of the labels `wanted` among those `within`, -1 if absent."""
     return pd.Index(within).get_indexer(pd.Index(wanted))
 
 
-def union(groups: Iterable[Labels]) -> list[Hashable]:
-    """Return every label of `groups` once, in the order of first appearance."""
-    return list(dict.fromkeys(label for group in groups for label in group.tolist()))
-
-
 def name_some(labels: Sequence[Hashable] | Labels, most: int = 5) -> str:
-    """Return the first few `labels` as text for a message, and how many more there are."""
+    """Return the first few `labels` as text for a message, and the number of the others."""
     listed = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    shown = ", ".join(repr(label) for label in listed[:most])
-    return shown if len(listed) <= most else f"{shown} and {len(listed) - most} more"
+    first = ", ".join(repr(label) for label in listed[:most])
+    return first if len(listed) <= most else f"{first} and {len(listed) - most} more"
 
 
 def _in_order(values: Iterable[Hashable], what: str) -> list[Hashable]:
-    """Return `values` as a list; raise where it is one text, has no order, or is no sequence."""
-    if isinstance(values, xr.DataArray):
-        values = values.values  # iterating over the DataArray itself gives arrays, not labels
-    try:
-        if not isinstance(values, str | bytes | set | frozenset):
-            return list(values)
-    except TypeError:  # a number, for instance
-        pass
-    raise LabelError(f"{what}: {values!r} is not a sequence of labels. Pass a list of them.")
+    """Return `values` as a list; raise LabelError if it is one text or is not a sequence."""
+    if isinstance(values, str | bytes | set | frozenset) or not isinstance(values, Iterable):
+        raise LabelError(f"{what}: {values!r} is not a sequence of labels. Pass a list of them.")
+    # Iterating over a DataArray gives arrays, not labels.
+    return list(values.values if isinstance(values, xr.DataArray) else values)
 
 
 def _plain(label: Hashable) -> Hashable:
-    """Return NumPy's text and integers, and subclasses of str and int, as plain str and int."""
+    """Return NumPy text and integers, and subclasses of str and int, as plain str and int."""
     if isinstance(label, str):
-        return str.__str__(label)  # str() of an enumeration's member is not its text
+        return str.__str__(label)  # str() of an enum member is not its text
     if isinstance(label, int | np.integer) and not isinstance(label, bool | np.timedelta64):
         return int(label)
     return label
 
 
-def _unsaveable(label: str) -> bool:
-    return any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in label)
-
-
 def with_labels(dataset: xr.Dataset) -> xr.Dataset:
-    """Return `dataset` with its labels in the type that `as_labels` gives them."""
+    """Return `dataset` with the labels of its dims as `as_labels` returns them."""
     found = {
         dim: as_labels(dataset[dim].values.tolist(), dim)
         for dim in ("kernel", "object", "object_bis")

@@ -1,8 +1,4 @@
-"""One labelled square matrix over objects: the model matrix, a prior's scale, a moment.
-
-Enters: a `DataArray`, `DataFrame` or plain array. Leaves: an exactly symmetric float64 array and
-the labels of its objects (None where it has none); and the way back to a labelled matrix.
-"""
+"""Checks of a single square matrix over objects: a kernel, a model matrix, the scale of a prior."""
 
 from collections.abc import Hashable
 from typing import Any, NamedTuple
@@ -18,36 +14,69 @@ from ..linalg.rounding import eps_of, rounding_share
 from ..linalg.symmetric import Matrix
 from .labels import Labels, as_labels, match, name_some
 
+#: Asymmetry below this share of the kernel's largest entry is rounding and is averaged away.
+ASYMMETRY_TOLERANCE = 1e-8
+#: Above this size products of entries overflow, and below its inverse they vanish.
+LARGEST_ENTRY = 1e150
+
+
+class LabeledMatrix(NamedTuple):
+    """One matrix before it is checked and aligned.
+
+    `what` names it in messages, and `eps` is the machine epsilon of the precision it came in.
+    """
+
+    what: str
+    values: NDArray[Any]
+    objects: Labels
+    eps: float
+
 
 def square_matrix(given: Any, what: str) -> tuple[Matrix, Labels | None]:
-    """Return `given` as a new, exactly symmetric array without NaN, and its objects if labelled.
+    """Return `given` as a new, exactly symmetric array without NaN, and its objects if labeled.
 
     Raises
     ------
     KernelError, LabelError
-        As for a kernel: not square, not numeric, not symmetric, not finite; labels that differ.
+        As for a kernel: if it is not square, numeric, symmetric and finite, or if the labels of
+        rows and columns differ.
     """
     objects: Labels | None = None
-    eps = rounding_of(given)
-    if (
-        isinstance(given, xr.DataArray)
-        and given.ndim == 2
-        and all(dim in given.indexes for dim in given.dims)
-    ):
-        given = given.to_pandas()
-    if isinstance(given, pd.DataFrame):
-        objects = as_labels(given.index, f"{what}, rows")
-        columns = as_labels(given.columns, f"{what}, columns")
+    frame = given
+    if isinstance(given, xr.DataArray) and given.ndim == 2 and {*given.dims} <= {*given.indexes}:
+        frame = given.to_pandas()
+    if isinstance(frame, pd.DataFrame):
+        objects = as_labels(frame.index, f"{what}, rows")
+        columns = as_labels(frame.columns, f"{what}, columns")
         check_rows_are_columns(objects, columns, what, remedy="Give both the same labels.")
-        values = frame_values(given)
+        values = frame_values(frame)
     else:
         values = as_array(given, what)
     if values.ndim != 2 or values.shape[0] != values.shape[1] or not values.size:
         raise KernelError(f"{what}: shape {values.shape} found; a square matrix is needed.")
     labels = np.arange(len(values)) if objects is None else objects
-    everything = np.ones(len(values), dtype=bool)
-    part = LabelledMatrix(what, values, labels, everything)
-    return check_matrix(part, eps, what), objects
+    part = LabeledMatrix(what, values, labels, rounding_of(given))
+    return check_matrix(part, visible=np.ones(len(values), dtype=bool)), objects
+
+
+def input_eps(given: Any) -> NDArray[np.float64]:
+    """Return the machine epsilon of the precision in which each matrix of `given` came.
+
+    It is the coordinate `rounding` of a stack or of one of its kernels, or the machine epsilon of
+    the dtype if that is larger.
+    """
+    values = frame_values(given) if isinstance(given, pd.DataFrame) else given
+    dtype = getattr(values, "dtype", np.dtype(np.float64))
+    eps = np.full(np.shape(values)[:-2], eps_of(dtype))
+    own = given.coords.get("rounding") if isinstance(given, xr.DataArray) else None
+    if own is None or own.dims != given.dims[:-2]:
+        return eps
+    if own.dtype.kind not in "fiu" or not (np.isnan(own) | ((own >= 0) & (own <= 1))).all():
+        raise KernelError(
+            f"stack: its coordinate 'rounding' is {own.values.tolist()}; a machine epsilon between "
+            "0 and 1 is expected for each kernel. Drop it, or correct it."
+        )
+    return np.asarray(np.fmax(eps, own.values))  # fmax: NaN if a kernel was added by hand
 
 
 def aligned_matrix(given: Any, objects: Labels, what: str) -> tuple[Matrix, NDArray[np.intp]]:
@@ -66,18 +95,12 @@ def aligned_matrix(given: Any, objects: Labels, what: str) -> tuple[Matrix, NDAr
 
 
 def rounding_of(given: Any) -> float:
-    """Return the machine epsilon that `given` came with: its kernel's, or its dtype's."""
-    eps = eps_of(np.asarray(given).dtype) if hasattr(given, "dtype") else eps_of(np.dtype(float))
-    if isinstance(given, pd.DataFrame):
-        eps = eps_of(frame_values(given).dtype)
-    if isinstance(given, xr.DataArray) and "rounding" in given.coords:
-        own = given["rounding"]
-        eps = max(eps, float(own)) if own.ndim == 0 else eps
-    return eps
+    """Return the machine epsilon of the precision in which a single matrix came."""
+    return float(input_eps(given))
 
 
 def labelled(matrix: Matrix, objects: Labels, name: str) -> xr.DataArray:
-    """Return `matrix` with the labels of its objects: dims ``(object, object_bis)``."""
+    """Return `matrix` with labels, as a DataArray with dims ``(object, object_bis)``."""
     if len(matrix) != len(objects):
         raise LabelError(f"{name}: {len(objects)} labels for {len(matrix)} objects.")
     return xr.DataArray(
@@ -88,31 +111,12 @@ def labelled(matrix: Matrix, objects: Labels, name: str) -> xr.DataArray:
     )
 
 
-#: Asymmetry below this share of the kernel's largest entry is rounding and is averaged away.
-ASYMMETRY_TOLERANCE = 1e-8
-
-
-#: Beyond this size products of entries overflow, below its inverse they vanish.
-LARGEST_ENTRY = 1e150
-
-
-class LabelledMatrix(NamedTuple):
-    """One kernel before alignment: its values, its objects, and what is said to be visible."""
-
-    name: Hashable
-    values: NDArray[Any]
-    objects: Labels
-    visible: NDArray[np.bool_] | None
-    #: The machine epsilon it came with, where the dtype of `values` does not tell.
-    rounding: float = 0.0
-
-
 def as_array(given: Any, what: str) -> NDArray[Any]:
-    """Return `given` as a plain array, NaN where a masked array is masked."""
+    """Return `given` as a plain array, with NaN for masked entries."""
     if hasattr(given, "toarray"):
         raise KernelError(
-            f"{what}: a sparse matrix ({type(given).__name__}). Pass its .toarray(): what a "
-            "sparse matrix leaves out is zero, not missing."
+            f"{what}: sparse matrix ({type(given).__name__}) found. Pass its .toarray(); "
+            "the entries that it does not store are zero, not missing."
         )
     if isinstance(given, xr.Dataset | xr.DataTree):
         raise KernelError(
@@ -124,15 +128,14 @@ def as_array(given: Any, what: str) -> NDArray[Any]:
         raise KernelError(
             f"{what}: its rows have different lengths. Pass a rectangular array."
         ) from error
-    if isinstance(array, np.ma.MaskedArray):
-        if array.dtype.kind in "biu":
-            array = array.astype(np.float64)
-        return array.filled(np.nan) if array.dtype.kind == "f" else np.asarray(array)
+    if isinstance(array, np.ma.MaskedArray) and array.dtype.kind in "biuf":
+        dtype = array.dtype if array.dtype.kind == "f" else np.float64
+        return np.asarray(np.ma.filled(array.astype(dtype), np.nan))
     return np.asarray(array)
 
 
 def frame_values(frame: pd.DataFrame) -> NDArray[Any]:
-    """Return the values of `frame`; pandas' own number types with pd.NA become floats with NaN."""
+    """Return the values of `frame`, as floats with NaN if it has pandas number types with NA."""
     values = frame.to_numpy()
     if values.dtype != object or not all(is_numeric_dtype(dtype) for dtype in frame.dtypes):
         return values
@@ -141,12 +144,12 @@ def frame_values(frame: pd.DataFrame) -> NDArray[Any]:
 
 
 def check_square(values: NDArray[Any], what: str) -> None:
-    """Raise where `values` is not a square matrix; say what it looks like."""
+    """Raise KernelError if `values` is not a square matrix, and say what it looks like."""
     if values.ndim == 2 and values.shape[0] == values.shape[1]:
         return
     remedy = "Pass a square matrix."
     if values.ndim == 2 and values.dtype.kind in "biuf":
-        remedy = "Of a table of features X (objects x features) pass a kernel: X @ X.T, say."
+        remedy = "Of a table of features X (objects x features), pass a kernel, such as X @ X.T."
     elif values.ndim == 2 and values.shape[1] == values.shape[0] + 1:
         remedy = "Its first column looks like the labels: pandas.read_csv(path, index_col=0)."
     elif values.dtype.kind in "UO" and values.ndim == 0:
@@ -155,7 +158,7 @@ def check_square(values: NDArray[Any], what: str) -> None:
 
 
 def check_rows_are_columns(rows: Labels, columns: Labels, what: str, *, remedy: str) -> None:
-    """Raise where the labels of the rows are not those of the columns, in the same order."""
+    """Raise LabelError unless rows and columns have the same labels in the same order."""
     if np.array_equal(rows, columns):
         return
     kinds = {"U": "text", "i": "integers"}
@@ -166,81 +169,71 @@ def check_rows_are_columns(rows: Labels, columns: Labels, what: str, *, remedy: 
             f"({columns.tolist()[0]!r})"
         )
     elif odd := sorted(set(rows.tolist()) ^ set(columns.tolist())):
-        found = f"{name_some(odd)} occur in one only"
+        found = f"{name_some(odd)} occur in only one of them"
     else:
         found = "the orders differ"
     raise LabelError(f"{what}: row and column labels differ ({found}). {remedy}")
 
 
-def check_matrix(part: LabelledMatrix, eps: float, what: str = "") -> NDArray[np.float64]:
-    """Return one kernel as float64, exactly symmetric, NaN in the rows of missing objects."""
-    what = what or f"kernel {part.name!r}"
-    if part.values.dtype.kind not in "biuf":
-        is_complex = part.values.dtype.kind == "c"
-        raise KernelError(
-            f"{what}: its entries are of dtype {part.values.dtype}; kernels hold real numbers. "
-            + ("Pass its .real if that is meant." if is_complex else "Convert it: astype(float).")
-        )
+def check_matrix(part: LabeledMatrix, visible: NDArray[np.bool_] | None = None) -> Matrix:
+    """Return one kernel as float64, exactly symmetric, NaN in the rows of hidden objects.
+
+    If `visible` is None, the objects whose row and column are wholly NaN are hidden.
+    """
+    what, dtype = part.what, part.values.dtype
+    if dtype.kind not in "biuf":
+        remedy = "Pass its .real if that is meant." if dtype.kind == "c" else "Use astype(float)."
+        raise KernelError(f"{what}: dtype {dtype} found; kernels hold real numbers. {remedy}")
     with np.errstate(over="ignore"):  # a long double may become infinite, which is refused below
-        values = part.values.astype(np.float64)  # a copy: the caller's array stays as it is
-    if part.visible is None:
-        nan = np.isnan(values)
-        seen = ~(nan.all(axis=0) & nan.all(axis=1))
-    else:
-        seen = part.visible
-    values[~seen, :] = np.nan
-    values[:, ~seen] = np.nan
-    block = values if seen.all() else values[np.ix_(seen, seen)]
-    labels = part.objects[seen].tolist()
+        values = part.values.astype(np.float64)  # a copy: the caller's array is not changed
+    number = ~np.isnan(values)
+    rows = number.any(axis=0) | number.any(axis=1) if visible is None else visible
+    block, labels = values[np.ix_(rows, rows)], part.objects[rows].tolist()
+    values[...] = np.nan
     if not labels:
         return values
     _check_entries(block, labels, what)
     largest = float(np.abs(block).max())
     if 0 < largest < 1 / LARGEST_ENTRY:
         raise KernelError(
-            f"{what}: its largest entry is {largest:.3g}; below {1 / LARGEST_ENTRY:g} products of "
+            f"{what}: its largest entry is {largest:.3g}; below {1 / LARGEST_ENTRY:g}, products of "
             "entries vanish. Rescale the kernel."
         )
-    _symmetrize(block, labels, what, max(ASYMMETRY_TOLERANCE, 16 * eps) * largest)
+    _check_symmetric(block, labels, what, max(ASYMMETRY_TOLERANCE, 16 * part.eps) * largest)
     diagonal = np.diagonal(block)
     worst = int(np.argmin(diagonal))
-    if diagonal[worst] < -rounding_share(len(labels), eps) * largest:
+    if diagonal[worst] < -rounding_share(len(labels), part.eps) * largest:
         raise KernelError(
-            f"{what}: the diagonal entry of object {labels[worst]!r} is {diagonal[worst]:.6g}. A "
-            "kernel's diagonal holds squared lengths; if this is a similarity score, add a "
+            f"{what}: the diagonal entry of object {labels[worst]!r} is {diagonal[worst]:.6g}. The "
+            "diagonal of a kernel holds squared lengths. If this is a similarity score, add a "
             "constant to the diagonal first."
         )
-    if block is not values:
-        values[np.ix_(seen, seen)] = block
+    values[np.ix_(rows, rows)] = (block + block.T) / 2
     return values
 
 
 def _check_entries(block: NDArray[np.float64], labels: list[Hashable], what: str) -> None:
-    """Raise where the visible block of a kernel has entries that are not finite numbers."""
-    if (np.abs(block) <= LARGEST_ENTRY).all():  # False for NaN too
+    """Raise KernelError unless all entries of the visible block are finite numbers in range."""
+    sizes = np.abs(block)
+    if (sizes <= LARGEST_ENTRY).all():  # False for NaN too
         return
-    infinite = np.argwhere(np.isinf(block))
-    if len(infinite):
-        i, j = infinite[0]
+    if (sizes > LARGEST_ENTRY).any():
+        i, j = np.unravel_index(int(np.nanargmax(sizes)), sizes.shape)
+        remedy = f"; beyond {LARGEST_ENTRY:g}, products overflow. Rescale the kernel."
+        if np.isinf(block[i, j]):
+            remedy = ". Replace it, or hide the object (its whole row and column NaN)."
         raise KernelError(
-            f"{what}: the entry of objects {labels[i]!r} and {labels[j]!r} is {block[i, j]}. "
-            "Replace infinite similarities, or hide the object (its whole row and column NaN)."
-        )
-    huge = np.argwhere(np.abs(block) > LARGEST_ENTRY)
-    if len(huge):
-        i, j = huge[0]
-        raise KernelError(
-            f"{what}: the entry of objects {labels[i]!r} and {labels[j]!r} is {block[i, j]:.6g}; "
-            f"beyond {LARGEST_ENTRY:g} products overflow. Rescale the kernel."
+            f"{what}: the entry of objects {labels[i]!r} and {labels[j]!r} is {block[i, j]:.6g}"
+            + remedy
         )
     nan = np.isnan(block)
     upper = np.triu(np.ones_like(nan), 1)
     if len(nan) > 2 and (np.array_equal(nan, upper) or np.array_equal(nan, upper.T)):
         side = "above" if nan[0, 1] else "below"
         raise KernelError(
-            f"{what}: every entry {side} the diagonal is NaN. It looks like one triangle: pass "
-            "table.combine_first(table.T), with table a pandas.DataFrame (of an array Q: "
-            "np.where(np.isnan(Q), Q.T, Q))."
+            f"{what}: every entry {side} the diagonal is NaN. This looks like one triangle: pass "
+            "table.combine_first(table.T) for a pandas.DataFrame, or "
+            "np.where(np.isnan(Q), Q.T, Q) for an array Q."
         )
     worst = int((nan.sum(axis=1) + nan.sum(axis=0)).argmax())
     row, column = int(nan[worst].sum()), int(nan[:, worst].sum())
@@ -248,29 +241,25 @@ def _check_entries(block: NDArray[np.float64], labels: list[Hashable], what: str
         f"{what}: object {labels[worst]!r} is NaN in {row} entries of its row and {column} of its "
         f"column, out of {len(labels)}"
     )
-    if row == column == len(labels):
-        raise KernelError(f"{found}, but is said to be visible. Set its visibility to 0.")
-    raise KernelError(
-        f"{found}, but not in all. Objects are missing as a whole: set its whole row and column to "
-        "NaN, or fill the entries in."
-    )
+    remedy = ", but is said to be visible. Set its visibility to 0."
+    if not row == column == len(labels):
+        remedy = (
+            ", but not in all. Objects are hidden as a whole: set the whole row and column to NaN, "
+            "or fill in the entries."
+        )
+    raise KernelError(found + remedy)
 
 
-def _symmetrize(
+def _check_symmetric(
     block: NDArray[np.float64], labels: list[Hashable], what: str, tolerance: float
 ) -> None:
-    """Average away the rounding asymmetry of `block` in place; raise where it is more."""
     difference = np.abs(block - block.T)
-    if not difference.any():
-        return
     i, j = np.unravel_index(int(np.argmax(difference)), difference.shape)
     if difference[i, j] > tolerance:
         remedy = "If the average is meant, pass (Q + Q.T) / 2."
         if not np.triu(block, 1).any() or not np.tril(block, -1).any():
-            remedy = "It looks like one triangle of it: pass Q + Q.T - np.diag(np.diag(Q))."
+            remedy = "This looks like one triangle: pass Q + Q.T - np.diag(np.diag(Q))."
         raise KernelError(
             f"{what}: not symmetric: the entry of objects {labels[i]!r} and {labels[j]!r} is "
-            f"{block[i, j]:.9g}, the other way round {block[j, i]:.9g}. {remedy}"
+            f"{block[i, j]:.9g}, its transpose {block[j, i]:.9g}. {remedy}"
         )
-    block += block.T.copy()
-    block *= 0.5

@@ -1,8 +1,4 @@
-"""Pairs of objects: in how many kernels they are seen together, and which never are.
-
-Enters: an incomplete stack. Leaves: counts and marks by pair, labelled. `diagnostics` is the door
-to it.
-"""
+"""Counts of the kernels that show each pair of objects together."""
 
 import numpy as np
 import xarray as xr
@@ -11,15 +7,14 @@ from .stack import visible_objects
 
 
 def pair_counts(stack: xr.DataArray) -> xr.DataArray:
-    """Count in how many kernels each pair of objects is seen together.
+    """Count the kernels in which both objects of each pair are visible.
 
-    Pairs with 0 are identified only through others, and through the prior: read what is filled in
-    there with care.
+    The kernels only bound the entries of pairs with count 0; the prior chooses within the bounds.
 
     Parameters
     ----------
     stack
-        The incomplete kernels, or a result's ``observed``.
+        The incomplete kernels, for example the ``observed`` of a result.
 
     Returns
     -------
@@ -36,34 +31,35 @@ def pair_counts(stack: xr.DataArray) -> xr.DataArray:
            [1, 1, 0],
            [1, 0, 1]])
     """
-    seen = visible_objects(stack)
-    there = seen.values.astype(np.float64)
-    objects = seen["object"].values
+    visible = visible_objects(stack)
+    indicator = visible.values.astype(np.float64)
+    objects = visible["object"].values
     return xr.DataArray(
-        (there.T @ there).round().astype(int),
+        (indicator.T @ indicator).round().astype(int),
         dims=("object", "object_bis"),
         coords={"object": objects, "object_bis": objects},
         name="pair_counts",
-        attrs={"long_name": "kernels in which both objects are seen"},
+        attrs={"long_name": "kernels in which both objects are visible"},
     )
 
 
 def never_seen_together(stack: xr.DataArray) -> xr.DataArray:
-    """Return which pairs of objects no kernel sees together.
+    """Return which pairs of objects are never observed together.
 
-    Their entries are identified only through other objects, which some kernel sees with the one
-    and some kernel with the other, and through the prior: read what is filled in there with care.
-    Where no chain of kernels ties the two, or no kernel shows one of them, it is the prior alone.
+    The kernels only bound the entries of such pairs, and the prior chooses within the bounds; if
+    no chain of kernels connects the two objects, or one of them is hidden in every kernel, the
+    entry comes from the prior alone.
 
     Parameters
     ----------
     stack
-        The incomplete kernels, or a result's ``observed``.
+        The incomplete kernels, for example the ``observed`` of a result.
 
     Returns
     -------
     DataArray
-        Bool, dims ``(object, object_bis)``; on the diagonal, whether no kernel shows the object.
+        Bool, dims ``(object, object_bis)``; on the diagonal, whether the object is hidden in every
+        kernel.
 
     Examples
     --------
@@ -77,5 +73,5 @@ def never_seen_together(stack: xr.DataArray) -> xr.DataArray:
     """
     never = pair_counts(stack) == 0
     never.name = "never_seen_together"
-    never.attrs = {"long_name": "pairs that no kernel sees together"}
+    never.attrs = {"long_name": "pairs of objects never observed together"}
     return never

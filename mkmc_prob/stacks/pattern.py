@@ -1,12 +1,9 @@
-"""What the data do not determine, seen from the pattern of visible objects alone.
-
-Enters: a (kernel, object) visibility. Leaves: the objects that no kernel shows, the kernels that
-show nothing, the groups of objects that no kernel ties together; and the warnings that name them.
-"""
+"""What the pattern of visible objects leaves to the prior, and the warnings that say so."""
 
 from collections.abc import Hashable
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
@@ -17,80 +14,74 @@ from .labels import name_some
 
 def unseen_objects(visible: xr.DataArray) -> list[Hashable]:
     """Return the objects that are hidden in every kernel."""
-    unseen = ~visible.transpose("kernel", "object").values.any(axis=0)
-    return visible["object"].values[unseen].tolist()  # type: ignore[no-any-return]
+    return visible["object"][~visible.any("kernel")].values.tolist()  # type: ignore[no-any-return]
 
 
 def empty_kernels(visible: xr.DataArray) -> list[Hashable]:
-    """Return the kernels that show no object."""
-    empty = ~visible.transpose("kernel", "object").values.any(axis=1)
-    return visible["kernel"].values[empty].tolist()  # type: ignore[no-any-return]
+    """Return the kernels in which no object is visible."""
+    return visible["kernel"][~visible.any("object")].values.tolist()  # type: ignore[no-any-return]
 
 
 def tied_groups(visible: xr.DataArray) -> list[list[Hashable]]:
-    """Return the groups of visible objects that chains of kernels tie together, largest first.
+    """Return the groups of visible objects that chains of kernels connect, largest first.
 
-    Two objects are tied where a kernel shows both; groups are the connected components of that
-    relation (of the bipartite graph of kernels and objects).
+    Two objects are connected if both are visible in some kernel; groups are the connected
+    components of the bipartite graph of kernels and objects.
 
     Examples
     --------
     >>> import xarray as xr
     >>> from mkmc_prob.stacks.pattern import tied_groups
-    >>> seen = xr.DataArray([[1, 1, 0], [0, 0, 1]], dims=("kernel", "object"),
-    ...                     coords={"kernel": ["a", "b"], "object": ["x", "y", "z"]})
-    >>> tied_groups(seen.astype(bool))
+    >>> visible = xr.DataArray([[1, 1, 0], [0, 0, 1]], dims=("kernel", "object"),
+    ...                        coords={"kernel": ["a", "b"], "object": ["x", "y", "z"]})
+    >>> tied_groups(visible.astype(bool))
     [['x', 'y'], ['z']]
     """
-    seen = visible.transpose("kernel", "object").values
-    kernels, objects = seen.shape
-    k, i = np.nonzero(seen)
+    table = visible.transpose("kernel", "object").values
+    kernels, objects = table.shape
+    k, i = np.nonzero(table)
     edges = csr_array((np.ones(len(k)), (k, kernels + i)), shape=(kernels + objects,) * 2)
     _, component = connected_components(edges, directed=False)
-    labels = visible["object"].values
-    groups = [
-        labels[(component[kernels:] == c) & seen.any(axis=0)].tolist()
-        for c in np.unique(component[kernels + i])
-    ]
+    visible_in_some = np.unique(i)
+    labels = pd.Series(visible["object"].values[visible_in_some], dtype=object)
+    groupby = labels.groupby(component[kernels + visible_in_some])
+    groups = [group.tolist() for _, group in groupby]
     return sorted(groups, key=len, reverse=True)
 
 
-def _nouns(noun: str, labels: list[Hashable]) -> str:
-    """Return `labels` with what they are, one or several, for a message."""
-    return f"{noun if len(labels) == 1 else noun + 's'} {name_some(labels)}"
-
-
 def warn_of_what_is_not_identified(visible: xr.DataArray) -> None:
-    """Warn of unseen objects, empty kernels and untied groups; raise where nothing is visible."""
+    """Warn of what only the prior determines; raise KernelError if no object is visible at all."""
     empty, unseen, groups = empty_kernels(visible), unseen_objects(visible), tied_groups(visible)
     if not groups:
         raise KernelError(
-            f"stack: no object is visible in any kernel ({name_some(empty)}). There is nothing to "
-            "complete from."
+            f"stack: no object is visible in any kernel ({name_some(empty)}). There are no "
+            "data to complete them from."
         )
-    messages = []
     if empty:
-        shows = "shows no object: it is" if len(empty) == 1 else "show no object: they are"
-        messages.append(
-            f"{_nouns('kernel', empty)} {shows} completed by the model matrix, which the other "
-            "kernels determine."
+        one = len(empty) == 1
+        warn(
+            f"{'kernel' if one else 'kernels'} {name_some(empty)} "
+            f"{'shows no object: it is' if one else 'show no object: they are'} completed by the "
+            "model matrix, which the other kernels determine.",
+            IdentifiabilityWarning,
         )
     if unseen:
-        verb, pronoun = ("is", "it is") if len(unseen) == 1 else ("are", "they are")
-        messages.append(
-            f"{_nouns('object', unseen)} {verb} missing in every kernel: {pronoun} left out of the "
-            "iterations and filled in from the prior alone. "
-            "visible_objects(stack).any('kernel') tells which objects some kernel does show."
+        one = len(unseen) == 1
+        warn(
+            f"{'object' if one else 'objects'} {name_some(unseen)} {'is' if one else 'are'} "
+            f"missing in every kernel: {'it is' if one else 'they are'} left out of the "
+            "iterations and completed from the prior alone. "
+            "visible_objects(stack).any('kernel') shows which objects are visible in some kernel.",
+            IdentifiabilityWarning,
         )
     if len(groups) > 1:
         named = "; ".join(f"({name_some(group, 3)})" for group in groups[:4])
         more = "" if len(groups) <= 4 else f" and {len(groups) - 4} more"
-        messages.append(
+        warn(
             f"the objects fall into {len(groups)} groups that no kernel ties together: {named}"
-            f"{more}. Entries between groups come from the prior alone. Left at what it says they "
-            "can be a saddle of the likelihood, and what another start finds there is arbitrary, "
-            "to its sign: see explore_maxima. If kernels should share objects, their labels may "
-            "not match."
+            f"{more}. Entries between groups come from the prior alone. At the prior's values they "
+            "can be a saddle point of the likelihood, and the values reached from another start "
+            "are arbitrary, including their signs: see explore_maxima. If kernels should share "
+            "objects, their labels may not match.",
+            IdentifiabilityWarning,
         )
-    for message in messages:
-        warn(message, IdentifiabilityWarning)

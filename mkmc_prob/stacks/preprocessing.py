@@ -1,20 +1,15 @@
-"""What people do to kernels before completing them: center, normalize, repair; and a first look.
-
-Enters: a labelled stack. Leaves: a new stack with the same labels, changed on the visible block of
-each kernel only and exactly symmetric; a table; or an error that names the kernel.
-"""
+"""Preprocessing of kernels before completion: centering, normalizing, and a summary table."""
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 
 from ..errors import KernelError, warn
 from ..linalg.rounding import eps_of_share, rounding_share
 from ..linalg.spectra import eigenvalue_tolerance, eigenvalues, frobenius_norm, negative_spectrum
 from .checked import KernelStack
 
-#: The columns of `describe`, and those that it adds with `spectrum`.
+#: The numeric columns of `describe`, and those added with `spectrum=True`.
 COLUMNS = ("mean_diagonal", "mean_entry", "smallest", "largest")
 SPECTRUM = ("smallest_eigenvalue", "largest_eigenvalue", "rank")
 
@@ -22,8 +17,8 @@ SPECTRUM = ("smallest_eigenvalue", "largest_eigenvalue", "rank")
 def center(stack: xr.DataArray) -> xr.DataArray:
     """Center each kernel in its feature space: H Q H with H = I - 11'/n, over its visible objects.
 
-    The n objects that a kernel sees then have mean zero in its feature space, and every row of
-    the block sums to zero. Kernels that see different objects are centered on different means.
+    The n visible objects of a kernel then have mean zero in its feature space, and every row of the
+    visible block sums to zero. Kernels with different visible objects have different means.
 
     Parameters
     ----------
@@ -33,18 +28,19 @@ def center(stack: xr.DataArray) -> xr.DataArray:
     Returns
     -------
     xarray.DataArray
-        The centered stack. The coordinate `rounding` grows by ||Q||_F / ||H Q H||_F, the digits
-        that cancel where the mean is large beside the spread; where none is left, the block is 0.
+        The centered stack. The coordinate `rounding`, which holds the eps of each kernel, grows by
+        the factor ||Q||_F / ||H Q H||_F, because digits cancel if the mean is large relative to
+        the spread. If no digit is left, the block is set to 0.
 
     Warns
     -----
     MKMCWarning
-        Where nothing is left of a kernel beyond rounding.
+        If nothing is left of a kernel beyond rounding.
 
     Raises
     ------
     KernelError, LabelError
-        Where the stack is not one, see `check_stack`.
+        If `stack` is not a valid stack, see `check_stack`.
 
     Examples
     --------
@@ -55,29 +51,30 @@ def center(stack: xr.DataArray) -> xr.DataArray:
     array([[[ 1., -1.],
             [-1.,  1.]]])
     """
-    result, eps = _copy_of(stack)
+    result = KernelStack.of(stack)  # a copy
+    eps = result.array["rounding"].values
     for k, kernel in enumerate(result.kernels()):
         block = kernel.moment
         if not block.size:
             continue
         mean = block.mean(axis=0)
-        # The sum of two row means is the same both ways round, so the result is symmetric.
+        # A sum of two means does not depend on their order, so the result is symmetric.
         centered = block - (mean[:, None] + mean) + mean.mean()
-        # The absolute error stays, the tolerance of the block at most; the block shrinks.
+        # The absolute error, at most the tolerance of the block, stays; the block shrinks.
         before, after = frobenius_norm(block), frobenius_norm(centered)
         error = eigenvalue_tolerance(block, kernel.eps)
         if after > error:
             eps[k] = max(kernel.eps, eps_of_share(len(mean), error / after))
         elif before:
-            centered[:] = 0.0  # what is left has any sign
+            centered[:] = 0.0  # what is left is rounding of either sign
             warn(
                 f"kernel {kernel.name!r}: centering leaves nothing of it beyond rounding (norm "
-                f"{after:.3g} of {before:.3g}), so zeros: its {len(mean)} visible objects are all "
-                "alike, or their mean is too large for the precision. Leave the kernel out, or "
-                "center its features before computing it."
+                f"{after:.3g} of {before:.3g}), so it is set to zero: its {len(mean)} visible "
+                "objects are all alike, or their mean is too large for the precision. Leave the "
+                "kernel out, or center its features before computing it."
             )
         result.array.values[k][np.ix_(kernel.v, kernel.v)] = centered
-    return _with_eps(result, eps)
+    return result.array
 
 
 def normalize(stack: xr.DataArray) -> xr.DataArray:
@@ -91,19 +88,19 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
     Returns
     -------
     xarray.DataArray
-        The normalized stack; its diagonals are exactly 1. The division keeps the signs of the
-        eigenvalues (Sylvester's law of inertia), but may enlarge a zero one's rounding error where
-        lengths differ widely; where it did, the coordinate `rounding` grows as much as explains
-        it, so that what `check_definite` accepts it accepts after.
+        The normalized stack, with a diagonal of exactly 1. The division keeps the signs of the
+        eigenvalues (Sylvester's law of inertia), but if lengths differ widely it may enlarge the
+        rounding error of an eigenvalue that is zero. The coordinate `rounding` then grows
+        accordingly, so that `check_definite` accepts after `normalize` what it accepted before.
 
     Raises
     ------
     KernelError
-        Where a diagonal entry is zero to rounding: at most n * rounding times the largest of the
-        kernel (sqrt(rounding) times, where that is less), what rounding in n terms can leave of a
-        zero.
+        If a diagonal entry is zero up to rounding: at most n * eps times the largest one, or
+        sqrt(eps) times if that is less, with eps the coordinate `rounding`. Rounding in n terms can
+        leave that much of a zero.
     LabelError
-        Where the stack is not one, see `check_stack`.
+        If `stack` is not a valid stack, see `check_stack`.
 
     Examples
     --------
@@ -114,7 +111,8 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
     array([[[1. , 0.5],
             [0.5, 1. ]]])
     """
-    result, eps = _copy_of(stack)
+    result = KernelStack.of(stack)  # a copy
+    eps = result.array["rounding"].values
     for k, kernel in enumerate(result.kernels()):
         if not kernel.moment.size:
             continue
@@ -126,9 +124,9 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
             label = result.objects[kernel.v].tolist()[worst]
             raise KernelError(
                 f"kernel {kernel.name!r}: the diagonal entry of object {label!r} "
-                f"is {diagonal[worst]:.3g}, zero to rounding (up to {tolerance:.3g}), and cannot "
+                f"is {diagonal[worst]:.3g}, zero up to rounding ({tolerance:.3g}), and cannot "
                 "be normalized to 1. Hide the object in this kernel (its whole row and column "
-                "NaN), or do not center if that made it zero."
+                "NaN), or do not center the kernel if that made it zero."
             )
         length = np.sqrt(diagonal)
         normalized = kernel.moment / np.outer(length, length)
@@ -136,38 +134,38 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
         result.array.values[k][np.ix_(kernel.v, kernel.v)] = normalized
         negative = negative_spectrum(normalized, kernel.eps)
         if negative is not None and negative_spectrum(kernel.moment, kernel.eps) is None:
-            # The rounding whose tolerance is a little beyond the smallest eigenvalue.
+            # The eps whose tolerance lies slightly beyond the smallest eigenvalue.
             share = 1.01 * -negative[0] / frobenius_norm(normalized)
             eps[k] = eps_of_share(len(diagonal), share)
-    return _with_eps(result, eps)
+    return result.array
 
 
 def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
-    """Return what a person looks at first, one row a kernel.
+    """Return a summary table of the kernels, one row per kernel.
 
     Parameters
     ----------
     stack
         Kernels, as `stack_kernels` builds them.
     spectrum
-        Whether to compute the eigenvalues of the visible blocks too (some n^3 operations each).
+        Whether to compute the eigenvalues of the visible blocks, too (about n^3 operations each).
 
     Returns
     -------
     pandas.DataFrame
-        Indexed by kernel: `visible` and `missing` objects; of the visible block `mean_diagonal`,
-        `mean_entry`, `smallest` and `largest` entry; with `spectrum` also `smallest_eigenvalue`,
-        `largest_eigenvalue` and the numerical `rank`, the eigenvalues beyond the tolerance of
-        `check_definite`. NaN where a kernel sees no object.
+        Indexed by kernel: the numbers of `visible` and `missing` (hidden) objects; of the visible
+        block the `mean_diagonal`, `mean_entry`, `smallest` and `largest` entry; with `spectrum`
+        also the `smallest_eigenvalue`, `largest_eigenvalue` and the numerical `rank`, which counts
+        the eigenvalues beyond the tolerance of `check_definite`. NaN if no object is visible.
 
-        `mean_entry` is relative: the mean of the entries off the diagonal divided by
-        `mean_diagonal`. It shows the constant that all entries share: 1 where there is nothing
-        else, -1/(n - 1) after `center`. NaN where there is one object or a zero diagonal.
+        `mean_entry` is relative: the mean of the off-diagonal entries divided by `mean_diagonal`.
+        It shows the constant that all entries share: 1 if there is nothing else, -1/(n - 1) after
+        `center`. NaN if there is only one object or the diagonal is zero.
 
     Raises
     ------
     KernelError, LabelError
-        Where the stack is not one, see `check_stack`.
+        If `stack` is not a valid stack, see `check_stack`.
 
     Examples
     --------
@@ -184,14 +182,11 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
     largest        4.000000
     """
     checked = KernelStack.of(stack)
-    visible = checked.visible
-    table = pd.DataFrame(
-        {"visible": visible.sum(axis=1), "missing": (~visible).sum(axis=1)},
-        index=pd.Index(checked.names, name="kernel"),
-    )
     rows = []
     for kernel in checked.kernels():
-        block, row = kernel.moment, dict.fromkeys(COLUMNS + SPECTRUM * spectrum, np.nan)
+        block = kernel.moment
+        row: dict[str, float] = {"visible": len(kernel.v), "missing": len(kernel.h)}
+        row |= dict.fromkeys(COLUMNS + SPECTRUM * spectrum, np.nan)
         if block.size:
             diagonal = float(np.diagonal(block).mean())
             row |= {"mean_diagonal": diagonal, "smallest": block.min(), "largest": block.max()}
@@ -202,14 +197,4 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
             rank = (np.abs(values) > eigenvalue_tolerance(block, kernel.eps)).sum()
             row |= dict(zip(SPECTRUM, (values[0], values[-1], float(rank)), strict=True))
         rows.append(row)
-    return table.join(pd.DataFrame(rows, index=table.index))
-
-
-def _copy_of(given: xr.DataArray) -> tuple[KernelStack, NDArray[np.float64]]:
-    """Return `given` checked, in a copy that may be changed, and the eps of each kernel."""
-    stack = KernelStack.of(given)
-    return stack, stack.array["rounding"].values.copy()
-
-
-def _with_eps(stack: KernelStack, eps: NDArray[np.float64]) -> xr.DataArray:
-    return stack.array.assign_coords(rounding=("kernel", eps, stack.array["rounding"].attrs))
+    return pd.DataFrame(rows, index=pd.Index(checked.names, name="kernel"))

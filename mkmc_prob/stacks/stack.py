@@ -1,11 +1,9 @@
-"""Labelled kernel stacks: align incomplete kernel matrices by label and check them once.
+"""Stacks of kernels: incomplete kernel matrices aligned by label in one array, and their checks.
 
-Enters: K square matrices over (subsets of) the same objects, labelled or plain. Leaves: one
-`xarray.DataArray` with dims ``(kernel, object, object_bis)``, float64, exactly symmetric, whole
-rows and columns of NaN where an object is missing. Every other room takes such a stack.
+A stack has dims ``(kernel, object, object_bis)``; hidden objects have rows and columns of NaN.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,21 +13,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import KernelError, LabelError, warn
 from ..linalg.rounding import eps_of
-from .labels import Labels, as_labels, lookalike, name_some, positions, union, warn_of_lookalikes
+from .labels import Labels, as_labels, lookalike, name_some, warn_of_lookalikes
 from .matrix import (
-    LabelledMatrix,
+    LabeledMatrix,
     as_array,
     check_matrix,
     check_rows_are_columns,
     check_square,
     frame_values,
+    input_eps,
+    rounding_of,
 )
-from .visibility import as_mask, visibility_table, visible_row
+from .visibility import visibility_table, visible_row
 
 DIMS = ("kernel", "object", "object_bis")
 
 
-#: Kernels whose mean diagonals differ by more than this factor are warned about.
+#: The largest ratio of the kernels' mean diagonals without a warning.
 SCALE_FACTOR = 10.0
 
 
@@ -40,7 +40,7 @@ def stack_kernels(
     names: Iterable[Hashable] | None = None,
     visible: ArrayLike | xr.DataArray | pd.DataFrame | None = None,
 ) -> xr.DataArray:
-    """Align kernel matrices by label into one stack, NaN where an object is missing.
+    """Align kernel matrices by label in one stack, with NaN for hidden objects.
 
     Equations :eq:`eq-partition` and :eq:`eq-observed` of the derivation.
 
@@ -49,46 +49,46 @@ def stack_kernels(
     kernels
         One of
 
-        - a mapping from kernel names to labelled square matrices (`pandas.DataFrame`,
-          `xarray.DataArray`) that may cover different objects in different orders,
-        - a mapping from kernel names to plain square arrays that all cover the same objects,
-        - one array of shape (K, l, l), or a stack made before.
+        - a mapping from kernel names to labeled square matrices (`pandas.DataFrame`,
+          `xarray.DataArray`), which may cover different objects in different orders,
+        - a mapping from kernel names to plain square arrays, which all cover the same objects,
+        - one array of shape (K, l, l), or an existing stack.
 
-        An object is missing from a kernel that has no row for it, or whose row and column for it
-        are wholly NaN (pandas' NA and masked entries count as NaN).
+        An object is hidden in a kernel if the kernel has no row for it, or if its whole row and
+        column are NaN (pandas NA and masked entries count as NaN).
     objects
-        For labelled matrices: the order of the objects; it may add objects and must contain all.
-        For plain arrays: the labels of their axes, 0 to l - 1 if left out. All text or all
+        For labeled matrices: the order of the objects. It must contain all objects and may add
+        others. For plain arrays: the labels of the axes, 0 to l - 1 by default. All text or all
         integers.
     names
-        For an array of shape (K, l, l): the names of the kernels, ``"Q1"`` to ``"QK"`` (as in the
-        paper) if left out.
+        For an array of shape (K, l, l): the names of the kernels, by default ``"Q1"`` to ``"QK"``
+        as in the paper.
     visible
-        Shape (K, l), entries 0/1 or bool: which objects each kernel sees. What stands in the rows
-        and columns of the others is ignored. A `DataFrame` or labelled `DataArray` (kernels x
-        objects) is aligned by its labels; for labelled matrices it must be one.
+        Shape (K, l), entries 0/1 or bool: which objects are visible in each kernel. Entries in the
+        rows and columns of hidden objects are ignored. A `DataFrame` or labeled `DataArray`
+        (kernels x objects) is aligned by its labels; for labeled matrices one of these is needed.
 
     Returns
     -------
     xarray.DataArray
         Dims ``("kernel", "object", "object_bis")``, float64, each kernel exactly symmetric, with
-        a coordinate ``rounding(kernel)``: the machine epsilon of the precision the kernel came in.
+        a coordinate ``rounding(kernel)``, which holds the eps of each kernel: the machine epsilon
+        of the precision in which it came.
 
     Raises
     ------
     KernelError
-        Where a matrix is not square, not numeric, not symmetric (beyond ``1e-8`` of its largest
-        entry, or 16 roundings of the precision it came in if that is more), has infinite entries,
-        a row that is only partly NaN or a negative diagonal; where there is no kernel or no
-        object; where `visible` has the wrong shape or other entries than 0 and 1, or sees what a
-        kernel does not have.
+        If a matrix is not square, not numeric or not symmetric (beyond ``1e-8`` of its largest
+        entry, or 16 eps of it if that is more), or has infinite entries, a row that is only partly
+        NaN or a negative diagonal entry; if there is no kernel or no object; if `visible` has the
+        wrong shape, entries other than 0 and 1, or a 1 for an object that the kernel does not have.
     LabelError
-        Where labels are repeated, of mixed types, or do not match.
+        If labels are repeated, of mixed types, or do not match.
 
     Warns
     -----
     MKMCWarning
-        Where the kernels' mean diagonals differ by more than a factor of 10: the model then
+        If the mean diagonals of the kernels differ by more than a factor of 10: the model then
         follows the largest.
 
     Examples
@@ -107,54 +107,58 @@ def stack_kernels(
     """
     if isinstance(kernels, xr.DataArray) and kernels.ndim == 3:
         found, _ = check_labels(kernels, what="kernels")
-        kernels = kernels.assign_coords(rounding=("kernel", _input_eps(kernels)))
+        eps = input_eps(kernels.transpose(*DIMS))
+        kernels = kernels.assign_coords(rounding=("kernel", eps))
         kernels = {name: kernels.sel(kernel=name) for name in found.tolist()}
     if isinstance(kernels, Mapping):
         if names is not None:
-            raise LabelError("names: the kernels are named already. Leave it out.")
-        labels = as_labels(kernels, "the kernels' names")
-        matrices = list(kernels.values())
+            raise LabelError("names: the kernels are named already. Omit it.")
+        names, matrices = kernels, list(kernels.values())
     else:
         matrices = _unnamed(kernels)
-        default = [f"Q{k + 1}" for k in range(len(matrices))]
-        labels = as_labels(default if names is None else names, "names")
-        if len(labels) != len(matrices):
-            raise LabelError(f"names: {len(labels)} names for {len(matrices)} kernels.")
+        names = [f"Q{k + 1}" for k in range(len(matrices))] if names is None else names
+    labels = as_labels(names, "kernel names")
+    if len(labels) != len(matrices):
+        raise LabelError(f"names: {len(labels)} names for {len(matrices)} kernels.")
     if not matrices:
         raise KernelError("kernels: there are no kernels; at least one is needed.")
     order = None if objects is None else as_labels(objects, "objects")
-    if all(_is_labelled(matrix) for matrix in matrices):
-        parts = _from_labelled(labels, matrices, visible)
-    elif not any(_is_labelled(matrix) for matrix in matrices):
-        parts = _from_plain(labels, matrices, order, visible)
+    is_labeled = [_is_labeled(matrix) for matrix in matrices]
+    if all(is_labeled):
+        parts = list(map(_labeled_part, labels.tolist(), matrices))
+        table = visibility_table(visible, labels, None)
+    elif not any(is_labeled):
+        parts = _plain_parts(labels, matrices, order)
+        table = visibility_table(visible, labels, parts[0].objects)
     else:
+        labeled, plain = (labels.tolist()[is_labeled.index(kind)] for kind in (True, False))
         raise LabelError(
-            "kernels: some matrices are labelled and some are plain arrays, which cannot be "
+            f"kernels: {labeled!r} is labeled and {plain!r} is a plain array, which cannot be "
             "aligned. Label all of them (pandas.DataFrame) or none."
         )
-    stack = _align(parts, order)
+    stack = _align(labels, parts, order, table)
     warn_of_scales(stack)
     return stack
 
 
 def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
-    """Return a copy of `stack`, checked as `stack_kernels` checks what it builds.
+    """Return a copy of `stack`, checked in the same way as the kernels of `stack_kernels`.
 
-    Stacks are ordinary arrays that a person may have cut or computed with, so every function that
-    takes one looks at it first. Name, attributes and further coordinates are kept; the order of
-    the dims is restored.
+    Stacks are ordinary arrays, which users may have subset or modified, so every public function
+    checks them first. The name, the attributes and other coordinates are kept; the order of the
+    dims is restored.
 
     Raises
     ------
     KernelError, LabelError
-        As `stack_kernels` does.
+        If `stack` is not a valid stack, as for `stack_kernels`.
     """
     names, objects = check_labels(stack, what=what)
     stack = stack.transpose(*DIMS)
-    eps = _input_eps(stack)
+    eps = input_eps(stack)
     matrices = [
-        check_matrix(LabelledMatrix(name, values, objects, None), rounding)
-        for name, values, rounding in zip(names.tolist(), stack.values, eps, strict=True)
+        check_matrix(LabeledMatrix(f"kernel {name!r}", values, objects, own))
+        for name, values, own in zip(names.tolist(), stack.values, eps, strict=True)
     ]
     checked = _build(names, objects, np.stack(matrices), eps)
     checked.name = checked.name if stack.name is None else stack.name
@@ -164,46 +168,41 @@ def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
 
 
 def check_complete(stack: xr.DataArray, *, what: str, remedy: str) -> xr.DataArray:
-    """Return a copy of `stack`, checked; raise where an object is missing from a kernel."""
+    """Return a copy of `stack`, checked; raise KernelError if an object is hidden in a kernel."""
     stack = check_stack(stack, what=what)
-    seen = visible_objects(stack).values
-    for name, row in zip(stack["kernel"].values.tolist(), seen, strict=True):
-        if not row.all():
-            raise KernelError(
-                f"{what}, kernel {name!r}: {name_some(stack['object'].values[~row])} missing "
-                f"(NaN). {remedy}"
-            )
+    for name, visible in visible_objects(stack).to_pandas().iterrows():
+        if not visible.all():
+            hidden = name_some(visible.index[~visible].tolist())
+            raise KernelError(f"{what}, kernel {name!r}: {hidden} hidden (NaN). {remedy}")
     return stack
 
 
 def check_labels(stack: xr.DataArray, *, what: str = "stack") -> tuple[Labels, Labels]:
-    """Return the labels of the kernels and of the objects of `stack`, checked."""
+    """Return the checked labels of the kernels and of the objects of `stack`."""
     if not isinstance(stack, xr.DataArray):
         raise KernelError(
-            f"{what}: a labelled stack (xarray.DataArray) is expected, not "
+            f"{what}: a labeled stack (xarray.DataArray) is expected, not "
             f"{type(stack).__name__}. Build one with stack_kernels(...)."
         )
     if set(stack.dims) != set(DIMS):
         raise LabelError(
             f"{what}: dims {tuple(stack.dims)} found, {DIMS} expected. Build it with "
-            "stack_kernels(...); to select one kernel and keep the dim, sel(kernel=[name])."
+            "stack_kernels(...); use sel(kernel=[name]) to select one kernel and keep the dim."
         )
     for dim in DIMS:
         if dim not in stack.indexes:
             raise LabelError(f"{what}: no labels on {dim!r}. Build it with stack_kernels(...).")
-    names = as_labels(stack.indexes["kernel"], f"{what}, kernels")
-    objects = as_labels(stack.indexes["object"], f"{what}, objects")
-    other = as_labels(stack.indexes["object_bis"], f"{what}, object_bis")
-    if not len(names):
-        raise KernelError(f"{what}: there are no kernels; at least one is needed.")
-    check_rows_are_columns(objects, other, what, remedy="Select on object and object_bis alike.")
-    if not len(objects):
-        raise KernelError(f"{what}: there are no objects; at least one is needed.")
+    names, objects, other = (as_labels(stack.indexes[dim], f"{what}, {dim} labels") for dim in DIMS)
+    remedy = "Select the same objects on object and object_bis."
+    check_rows_are_columns(objects, other, what, remedy=remedy)
+    for dim, labels in (("kernels", names), ("objects", objects)):
+        if not len(labels):
+            raise KernelError(f"{what}: there are no {dim}; at least one is needed.")
     return names, objects
 
 
 def visible_objects(stack: xr.DataArray) -> xr.DataArray:
-    """Return which objects each kernel of `stack` sees: bool, dims ``(kernel, object)``.
+    """Return which objects are visible in each kernel: bool, dims ``(kernel, object)``.
 
     Examples
     --------
@@ -214,10 +213,9 @@ def visible_objects(stack: xr.DataArray) -> xr.DataArray:
     array([[ True, False]])
     """
     names, objects = check_labels(stack)
-    stack = stack.transpose(*DIMS)
-    seen = ~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2))
+    values = stack.transpose(*DIMS).values
     return xr.DataArray(
-        seen,
+        ~np.isnan(np.diagonal(values, axis1=1, axis2=2)),
         dims=DIMS[:2],
         coords={"kernel": names, "object": objects},
         name="visible",
@@ -225,160 +223,121 @@ def visible_objects(stack: xr.DataArray) -> xr.DataArray:
 
 
 def warn_of_scales(stack: xr.DataArray) -> None:
-    """Warn where the mean diagonals of the kernels differ by more than a factor of 10."""
-    names = stack["kernel"].values.tolist()
-    diagonals = np.diagonal(stack.values, axis1=1, axis2=2)
-    seen = ~np.isnan(diagonals)
-    scale = {
-        name: float(diagonal[there].mean())
-        for name, diagonal, there in zip(names, diagonals, seen, strict=True)
-        if there.any()
-    }
-    if not scale:
-        return
-    largest, smallest = max(scale, key=scale.__getitem__), min(scale, key=scale.__getitem__)
-    if scale[largest] > SCALE_FACTOR * max(scale[smallest], 0.0):
+    """Warn if the mean diagonals of the kernels differ by more than a factor of 10."""
+    names = pd.Index(stack["kernel"].values.tolist(), dtype=object)
+    diagonals = pd.DataFrame(np.diagonal(stack.values, axis1=1, axis2=2), index=names)
+    scale = diagonals.mean(axis=1).dropna()
+    if scale.max() > SCALE_FACTOR * max(scale.min(), 0.0):
         warn(
             f"the kernels' scales differ by more than a factor of {SCALE_FACTOR:g}: the mean "
-            f"diagonal of {largest!r} is {scale[largest]:.3g}, of {smallest!r} "
-            f"{scale[smallest]:.3g}. The model follows the largest; normalize(stack) puts them "
-            "on one scale."
+            f"diagonal of {scale.idxmax()!r} is {scale.max():.3g}, of {scale.idxmin()!r} "
+            f"{scale.min():.3g}. The model follows the largest; normalize(stack) gives them the "
+            "same scale."
         )
 
 
 def _unnamed(kernels: Any) -> list[Any]:
     """Return the kernels of an array of shape (K, l, l), or of a list of plain matrices."""
-    if isinstance(kernels, Sequence) and any(_is_labelled(matrix) for matrix in kernels):
-        raise LabelError(
-            "kernels: labelled matrices without names. Pass a mapping from names to matrices."
-        )
     if isinstance(kernels, Sequence) and not isinstance(kernels, str):
+        if any(_is_labeled(matrix) for matrix in kernels):
+            raise LabelError(
+                "kernels: labeled matrices without names. Pass a mapping from names to matrices."
+            )
         matrices = [as_array(matrix, f"kernels[{k}]") for k, matrix in enumerate(kernels)]
     else:
-        array = as_array(kernels, "kernels")
-        matrices = list(array) if array.ndim else [array]
+        matrices = list(np.atleast_1d(as_array(kernels, "kernels")))
     for k, matrix in enumerate(matrices):
         if matrix.ndim != 2:
             raise KernelError(
                 f"kernels[{k}]: shape {matrix.shape} is not a matrix; kernels has shape (K, l, l). "
-                "A single matrix goes into a mapping, {name: Q}."
+                "Pass a single matrix as a mapping, {name: Q}."
             )
     return matrices
 
 
-def _is_labelled(matrix: Any) -> bool:
+def _is_labeled(matrix: Any) -> bool:
     if isinstance(matrix, xr.DataArray):
         return matrix.ndim == 2 and len(matrix.indexes) > 0
     return isinstance(matrix, pd.DataFrame)
 
 
-def _from_labelled(names: Labels, matrices: list[Any], visible: Any) -> Iterator[LabelledMatrix]:
-    table = visibility_table(visible)
-    if table is None and visible is not None:
-        raise LabelError(
-            "visible: with labelled kernels it must say which objects it means. Pass a "
-            "DataFrame (kernels x objects), or leave it out: what a kernel lacks is missing."
-        )
+def _labeled_part(name: Hashable, matrix: Any) -> LabeledMatrix:
+    """Return a labeled kernel with its columns in the order of its rows."""
+    what, frame = f"kernel {name!r}", matrix
+    if isinstance(matrix, xr.DataArray):
+        for dim in matrix.dims:
+            if dim not in matrix.indexes:
+                raise LabelError(f"{what}: no labels on {dim!r}. Label rows and columns.")
+        frame = matrix.to_pandas()
+    objects = as_labels(frame.index, f"{what}, rows")
+    columns = as_labels(frame.columns, f"{what}, columns")
+    values = frame_values(frame)
+    check_square(values, what)
+    places = pd.Index(columns).get_indexer(pd.Index(objects))
+    if (places < 0).any():
+        remedy = "Give rows and columns the same labels."
+        check_rows_are_columns(objects, columns, what, remedy=remedy)
+    return LabeledMatrix(what, values[:, places], objects, rounding_of(matrix))
+
+
+def _plain_parts(names: Labels, matrices: list[Any], order: Labels | None) -> list[LabeledMatrix]:
+    """Return plain kernels, which all cover the objects of `order` (0 to l - 1 if None)."""
+    parts: list[LabeledMatrix] = []
     for name, matrix in zip(names.tolist(), matrices, strict=True):
-        what, rounding = f"kernel {name!r}", 0.0
-        if isinstance(matrix, xr.DataArray):
-            for dim in matrix.dims:
-                if dim not in matrix.indexes:
-                    raise LabelError(f"{what}: no labels on {dim!r}. Label rows and columns.")
-            rows, columns = (matrix.indexes[dim] for dim in matrix.dims)
-            values = matrix.values
-            if "rounding" in matrix.coords and matrix["rounding"].ndim == 0:
-                rounding = float(matrix["rounding"])  # a kernel of a stack
-        else:
-            rows, columns, values = matrix.index, matrix.columns, frame_values(matrix)
-        objects = as_labels(rows, f"{what}, rows")
-        other = as_labels(columns, f"{what}, columns")
-        check_square(values, what)
-        place = positions(objects, other)
-        if (place < 0).any():
-            check_rows_are_columns(
-                objects, other, what, remedy="Give rows and columns the same labels."
-            )
-        if not np.array_equal(place, np.arange(len(place))):
-            values = values[:, place]
-        there = None if table is None else visible_row(table, name, objects)
-        yield LabelledMatrix(name, values, objects, there, rounding)
-
-
-def _from_plain(
-    names: Labels, matrices: list[Any], order: Labels | None, visible: Any
-) -> Iterator[LabelledMatrix]:
-    named = list(zip(names.tolist(), matrices, strict=True))
-    arrays = [as_array(matrix, f"kernel {name!r}") for name, matrix in named]
-    for name, array in zip(names.tolist(), arrays, strict=True):
-        check_square(array, f"kernel {name!r}")
-        if array.shape != arrays[0].shape:
+        what = f"kernel {name!r}"
+        array = as_array(matrix, what)
+        check_square(array, what)
+        if parts and len(array) != len(parts[0].values):
             raise KernelError(
-                f"kernel {name!r}: {len(array)} objects, but kernel {names.tolist()[0]!r} has "
-                f"{len(arrays[0])}. Plain arrays cover the same objects; label the matrices "
-                "(pandas.DataFrame) to align different ones."
+                f"{what}: {len(array)} objects, but {parts[0].what} has {len(parts[0].values)}. "
+                "Plain arrays cover the same objects; label the matrices (pandas.DataFrame) to "
+                "align different ones."
             )
-    size = len(arrays[0])
-    objects = as_labels(range(size), "objects") if order is None else order
-    if len(objects) != size:
-        raise LabelError(f"objects: {len(objects)} labels for {size} objects.")
-    masks: list[NDArray[np.bool_] | None] = [None] * len(arrays)
-    if (table := visibility_table(visible)) is not None:
-        masks = [visible_row(table, name, objects) for name in names.tolist()]
-    elif visible is not None:
-        mask = as_array(visible, "visible")
-        if mask.shape != (len(arrays), size):
-            raise KernelError(
-                f"visible: shape {mask.shape} found, ({len(arrays)}, {size}) expected: one row a "
-                "kernel, one column an object."
-            )
-        masks = [
-            as_mask(row, f"visible, kernel {name!r}")
-            for name, row in zip(names.tolist(), mask, strict=True)
-        ]
-    for name, array, there in zip(names.tolist(), arrays, masks, strict=True):
-        yield LabelledMatrix(name, array, objects, there)
+        objects = np.arange(len(array)) if order is None else order
+        parts.append(LabeledMatrix(what, array, objects, eps_of(array.dtype)))
+    if len(objects) != len(array):
+        raise LabelError(f"objects: {len(objects)} labels for {len(array)} objects.")
+    return parts
 
 
-def _align(parts: Iterable[LabelledMatrix], order: Labels | None) -> xr.DataArray:
-    """Check each kernel and write it into its place among all objects."""
-    parts = list(parts)
+def _align(
+    names: Labels, parts: list[LabeledMatrix], order: Labels | None, table: pd.DataFrame | None
+) -> xr.DataArray:
+    """Check each kernel and write it to the rows and columns of its objects among all objects."""
     kinds = {part.objects.dtype.kind: part for part in parts if len(part.objects)}
     if len(kinds) > 1:
         text, whole = kinds["U"], kinds["i"]
         raise LabelError(
-            f"objects: labels of mixed types, text in kernel {text.name!r} "
-            f"({text.objects.tolist()[0]!r}) and integers in kernel {whole.name!r} "
-            f"({whole.objects.tolist()[0]!r}). Convert them all with str() or all with int()."
+            f"objects: labels of mixed types, text in {text.what} ({text.objects.tolist()[0]!r}) "
+            f"and integers in {whole.what} ({whole.objects.tolist()[0]!r}). Convert them all with "
+            "str() or all with int()."
         )
     if order is None:
-        order = as_labels(union(part.objects for part in parts), "objects")
-    for part in parts:
-        absent = part.objects[positions(part.objects, order) < 0]
-        if len(absent):
-            one = absent.tolist()[0]
-            other = lookalike(one, order)
-            renamed = "" if other is None else f", or rename them, if {one!r} is {other!r}"
-            raise LabelError(
-                f"objects: {name_some(absent)} of kernel {part.name!r} are not among them. Add "
-                f"them, or drop them from the kernel{renamed}."
-            )
+        union = dict.fromkeys(label for part in parts for label in part.objects.tolist())
+        order = as_labels(union, "objects")
     if not len(order):
         raise KernelError("kernels: there are no objects; at least one is needed.")
-    warn_of_lookalikes([part.objects for part in parts], "objects")
-    names = as_labels([part.name for part in parts], "the kernels' names")
     stack = np.full((len(parts), len(order), len(order)), np.nan)
-    eps = np.empty(len(parts))
-    for k, part in enumerate(parts):
-        place = positions(part.objects, order)
-        eps[k] = max(eps_of(part.values.dtype), part.rounding)
-        stack[k][np.ix_(place, place)] = check_matrix(part, eps[k])
-    return _build(names, order, stack, eps)
+    for k, (name, part) in enumerate(zip(names.tolist(), parts, strict=True)):
+        places = pd.Index(order).get_indexer(pd.Index(part.objects))
+        absent = part.objects[places < 0].tolist()
+        if absent:
+            other = lookalike(absent[0], order)
+            renamed = "" if other is None else f", or rename them, if {absent[0]!r} is {other!r}"
+            raise LabelError(
+                f"objects: {name_some(absent)} of {part.what} are not among them. Add them, or "
+                f"drop them from the kernel{renamed}."
+            )
+        visible = None if table is None else visible_row(table, name, part.objects)
+        stack[k][np.ix_(places, places)] = check_matrix(part, visible)
+    warn_of_lookalikes([part.objects for part in parts], "objects")
+    return _build(names, order, stack, np.array([part.eps for part in parts]))
 
 
 def _build(
     names: Labels, objects: Labels, values: NDArray[np.float64], eps: NDArray[np.float64]
 ) -> xr.DataArray:
+    meaning = "machine epsilon of the precision in which the kernel came"
     return xr.DataArray(
         values,
         dims=DIMS,
@@ -386,22 +345,8 @@ def _build(
             "kernel": names,
             "object": objects,
             "object_bis": objects,
-            "rounding": ("kernel", eps, {"long_name": "machine epsilon the kernel came with"}),
+            "rounding": ("kernel", eps, {"long_name": meaning}),
         },
         name="kernels",
-        attrs={"long_name": "kernel matrices, NaN where an object is missing"},
+        attrs={"long_name": "kernel matrices, NaN for hidden objects"},
     )
-
-
-def _input_eps(stack: xr.DataArray) -> NDArray[np.float64]:
-    """Return the machine epsilon each kernel of `stack` came with, or that of its dtype if more."""
-    eps = np.full(stack.sizes["kernel"], eps_of(stack.dtype))
-    if "rounding" in stack.coords and stack["rounding"].dims == ("kernel",):
-        own = stack["rounding"].values
-        if own.dtype.kind not in "fiu" or not (np.isnan(own) | ((own >= 0) & (own <= 1))).all():
-            raise KernelError(
-                f"stack: its coordinate 'rounding' is {own.tolist()}; a machine epsilon between 0 "
-                "and 1 for each kernel is expected. Drop it, or set it right."
-            )
-        eps = np.fmax(eps, own)  # fmax: NaN where a kernel was added by hand
-    return eps

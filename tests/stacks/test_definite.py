@@ -82,7 +82,7 @@ def test_coarse_numbers_give_away_half_of_their_digits_at_most():
     diagonal[0] = 0.05  # above 2^-5, though below 2000 * 2^-10
     normalize(embedded(np.diag(diagonal), dtype="f2"))
     diagonal[0] = 0.02
-    with pytest.raises(KernelError, match="zero to rounding"):
+    with pytest.raises(KernelError, match="zero up to rounding"):
         normalize(embedded(np.diag(diagonal), dtype="f2"))
     diagonal[0] = -0.05
     with pytest.raises(KernelError, match=r"diagonal entry of object 'o0' is -0\.04998"):
@@ -180,7 +180,7 @@ def test_it_says_exactly_what_it_changed():
     share = 1 / np.sqrt(1 + 1 + 4 + 4 + 16)
     assert texts[0].startswith(
         "kernel 'bad': 1 of 3 eigenvalues below zero, the smallest -1 (the largest 4); method "
-        f"'clip' changed the kernel by {share:.3g} of its Frobenius norm, most the entry of "
+        f"'clip' changed the kernel by {share:.3g} of its Frobenius norm; the entry of "
         "objects "
     )
     assert {"'x'", "'y'"} & set(texts[0].split())

@@ -215,8 +215,11 @@ def test_labels_that_only_look_like_numbers_or_text():
 
 
 def test_labelled_and_plain_matrices_do_not_mix():
-    with refused(LabelError, "some matrices are labelled", "none"):
-        stack_kernels({"a": frame(GOOD, XYZ), "b": GOOD})
+    labeled = frame(GOOD, XYZ)
+    with refused(LabelError, "kernels: 'a' is labeled and 'b' is a plain array", "none"):
+        stack_kernels({"a": labeled, "b": GOOD})
+    with refused(LabelError, "kernels: 3 is labeled and 1 is a plain array", "none"):
+        stack_kernels({1: GOOD, 2: GOOD, 3: labeled, 4: labeled})
     half = xr.DataArray(GOOD, dims=("p", "q"), coords={"p": XYZ})
     with refused(LabelError, "kernel 'bad'", "'q'"):
         stack_kernels({"bad": half})
@@ -235,7 +238,7 @@ def test_labelled_and_plain_matrices_do_not_mix():
         (np.ones((3, 2)), ["(3, 2)", "(2, 3)"]),
         ([1, 1, 1], ["(3,)", "(2, 3)"]),
         ([[1, 1, 1], [1, 1]], ["different lengths"]),
-        ([[1, 1, 1], [1, 2, 1]], ["kernel 'b'", "2 found", "0 (missing)"]),
+        ([[1, 1, 1], [1, 2, 1]], ["kernel 'b'", "2 found", "0 (hidden)"]),
         ([[1, 1, 1], [1, NAN, 1]], ["kernel 'b'", "nan found"]),
         ([[1, 1, 1], [1, None, 1]], ["kernel 'b'", "None found"]),
         ([["1", "1", "1"], ["1", "0", "1"]], ["kernel 'a'", "'1' found"]),
@@ -288,14 +291,17 @@ def stack():
     "what", [GOOD, [GOOD], {"a": GOOD}, None, "stack", xr.Dataset(), GOOD[None]]
 )
 def test_what_is_no_stack(what):
-    with refused(KernelError, "a labelled stack", type(what).__name__, "stack_kernels"):
+    with refused(KernelError, "a labeled stack", type(what).__name__, "stack_kernels"):
         check_stack(what)
 
 
 def test_stacks_cut_or_renamed_beyond_recognition(stack):
     both = (
-        (stack.isel(object=[0, 1]), ["row and column labels differ", "'z'", "object_bis alike"]),
-        (stack.isel(object=[1, 0, 2]), ["the orders differ", "object_bis alike"]),
+        (
+            stack.isel(object=[0, 1]),
+            ["row and column labels differ", "'z'", "and object_bis"],
+        ),
+        (stack.isel(object=[1, 0, 2]), ["the orders differ", "and object_bis"]),
         (stack.rename(object="gene"), ["gene", "expected"]),
         (stack.sel(kernel="a"), ["expected", "sel(kernel=[name])"]),
         (stack.drop_vars("object"), ["no labels on 'object'"]),

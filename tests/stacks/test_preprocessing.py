@@ -39,7 +39,7 @@ def test_labels_attributes_and_the_input_are_kept(stack):
         try:
             result = quiet(function, stack)
         except KernelError as error:  # an object whose diagonal happens to be zero
-            if function is not normalize or "zero to rounding" not in str(error):
+            if function is not normalize or "zero up to rounding" not in str(error):
                 raise
             continue
         xr.testing.assert_identical(stack, before)
@@ -57,7 +57,7 @@ def test_labels_attributes_and_the_input_are_kept(stack):
 
 @pytest.mark.parametrize("function", [center, normalize, check_definite, repair_spectrum, describe])
 def test_the_stack_is_checked(function):
-    with pytest.raises(KernelError, match="a labelled stack"):
+    with pytest.raises(KernelError, match="a labeled stack"):
         function(np.eye(2))
     stack = embedded(np.eye(2))
     stack[0, 1, 2] = 0.5
@@ -119,7 +119,7 @@ def test_center_warns_where_nothing_is_left():
     assert not block_of(centered).any()
     # float32 and a mean of 1e5: what cancels leaves 9 objects noise with a negative eigenvalue
     features = np.random.default_rng(0).standard_normal((9, 3)) + 1e5
-    with pytest.warns(MKMCWarning, match=r"nothing of it beyond rounding .*, so zeros"):
+    with pytest.warns(MKMCWarning, match=r"nothing of it beyond rounding .*, so it is set to zero"):
         assert not block_of(center(embedded(features @ features.T, dtype="f4"))).any()
     with pytest.warns(MKMCWarning, match="1 visible"):
         assert block_of(center(embedded([[0.3]]))).tolist() == [[0.0]]
@@ -152,7 +152,7 @@ def test_normalize_at_the_ends_of_the_range():
     [
         ([1.0, 0.0, 2.0], "f8", False),
         ([0.0, 0.0, 0.0], "f8", False),
-        ([1.0, 6 * EPS, 2.0], "f8", False),  # n * rounding * largest = 6 eps: zero to rounding
+        ([1.0, 6 * EPS, 2.0], "f8", False),  # n * rounding * largest = 6 eps: zero up to rounding
         ([1.0, 7 * EPS, 2.0], "f8", True),
         ([1.0, -4 * EPS, 2.0], "f8", False),
         ([1.0, 6 * FLOAT32_EPS, 2.0], "f4", False),
