@@ -16,7 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import KernelError, LabelError, MKMCError
-from ..stacks.labels import Labels, as_labels, positions
+from ..stacks.labels import Labels, as_labels, match
 from ..stacks.matrix import check_rows_are_columns
 from ..utils.files import a_path, decoding
 from .arrays import ARRAY_SUFFIXES, read_npy
@@ -237,11 +237,10 @@ def _parse(text: str, where: Path) -> xr.DataArray:
         if not all(label.strip() for label in labels):
             raise LabelError(f"{where}: there is a {kind} without a label. Label or remove it.")
     objects, other = as_labels(names, f"{where}, rows"), as_labels(columns, f"{where}, columns")
-    place = positions(objects, other)
-    if (place < 0).any():
+    if set(objects.tolist()) != set(other.tolist()):
         remedy = "The first row and the first column must name the same objects."
         check_rows_are_columns(objects, other, str(where), remedy=remedy)
-    return _kernel(values[:, place], objects)
+    return _kernel(values[:, match(objects, other, "{}")], objects)
 
 
 def _entries(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..diagnostics.fitted import FitResult, as_result
 from ..errors import LabelError, MKMCError
-from ..stacks.labels import Labels, as_labels, name_some, positions
+from ..stacks.labels import Labels, as_labels, match
 from ..stacks.pairs import never_seen_together, pair_counts
 from ..stacks.stack import check_labels, visible_objects
 from ..utils.arguments import checked
@@ -294,6 +294,5 @@ def chosen_labels(wanted: Iterable[Hashable] | None, known: Labels, what: str) -
     if wanted is None:
         return known.tolist()  # type: ignore[no-any-return]
     chosen = as_labels(wanted, f"{what}s")
-    if len(unknown := chosen[positions(chosen, known) < 0]):
-        raise LabelError(f"{what}s: the stack has no {what} {name_some(unknown)}.")
+    match(chosen, known, f"{what}s: the stack has no {what} {{}}.")
     return chosen.tolist()  # type: ignore[no-any-return]

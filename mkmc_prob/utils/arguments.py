@@ -154,23 +154,3 @@ def several(check: Check) -> Check:
 def optional(check: Check) -> Check:
     """Return a check that also lets None pass."""
     return lambda value, what: None if value is None else check(value, what)
-
-
-# The same checks called by hand, until every function declares its arguments.
-
-
-def positive_number(value: Any, what: str) -> float:
-    """Return `value` as a float; raise KernelError unless it is a number > 0 of usable size."""
-    number: float = positive(value, what)
-    return number
-
-
-def whole_number(value: Any, what: str, *, least: int) -> int:
-    """Return `value` as an int; raise KernelError unless it is a whole number >= `least`."""
-    number: int = whole(least=least)(value, what)
-    return number
-
-
-def generator(value: Any) -> np.random.Generator:
-    """Return NumPy's generator for a seed; raise KernelError if it is none."""
-    return np.random.default_rng(seed(value, "seed"))

@@ -235,7 +235,7 @@ def test_saving_replaces_a_file_only_when_it_is_whole(result, tmp_path, monkeypa
 
 def test_files_that_are_no_results_are_refused(tmp_path):
     (tmp_path / "text.nc").write_text("no netCDF")
-    with pytest.raises(MKMCError, match=r"text\.nc: not a netCDF file"):
+    with pytest.raises(MKMCError, match=r"text\.nc: not readable as a netCDF file"):
         load_result(tmp_path / "text.nc")
     xr.Dataset({"a": 1}).to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
     with pytest.raises(MKMCError, match=r"other\.nc: not a result"):

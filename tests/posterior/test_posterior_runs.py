@@ -272,7 +272,7 @@ def test_other_files_and_trees_are_refused(tmp_path):
     with pytest.raises(MKMCError, match="not a posterior"):
         load_posterior(tmp_path / "fit.nc")
     (tmp_path / "text.nc").write_text("text")
-    with pytest.raises(MKMCError, match="not a netCDF file"):
+    with pytest.raises(MKMCError, match="not readable as a netCDF file"):
         load_posterior(tmp_path / "text.nc")
     for other in (xr.DataTree(), None):
         with pytest.raises(MKMCError, match="not a posterior"):
@@ -388,7 +388,7 @@ def test_a_flipped_bit_is_noticed(whole, tmp_path):
     damaged = bytearray(data)
     damaged[place + 11] ^= 1
     (tmp_path / "damaged.nc").write_bytes(bytes(damaged))
-    with pytest.raises(MKMCError, match="not a netCDF file that can be read"):
+    with pytest.raises(MKMCError, match="not readable as a netCDF file"):
         load_posterior(tmp_path / "damaged.nc")
 
 
