@@ -1,8 +1,7 @@
 """The classroom problem: two objects, two kernels, and every formula in three numbers.
 
-Enters: nothing. Leaves: the problem (`stack`, `em`), L and the bound as functions of two numbers,
-written out without matrices, the paths that the package's own steps take, and the map they are
-drawn on.
+It has the problem (`stack`, `em`), L and the bound as functions of two numbers, written without
+matrices, the paths of the package's own steps, and the map on which they are drawn.
 """
 
 import base64
@@ -14,10 +13,10 @@ from PIL import Image
 
 from mkmc_prob import EM, GaussianModel, WishartPrior, stack_kernels
 from mkmc_prob.em.methods import METHODS
-from mkmc_prob.em.steps import Position
+from mkmc_prob.em.steps import State
 
-both = np.array([[2.0, 1.0], [1.0, 2.0]])  # kernel 1 sees a and b
-only_a = 4.0  # kernel 2 sees a
+both = np.array([[2.0, 1.0], [1.0, 2.0]])  # kernel 1 shows a and b
+only_a = 4.0  # kernel 2 shows a
 strength = 0.5  # lambda
 nu = np.array([1.0, 4.0])
 weight = strength + nu.sum()  # lambda + N
@@ -77,12 +76,12 @@ far_start = -2.2, 3.6
 
 def path_of(method, start, steps):
     """Return (M_ab, M_bb) of the start and of every step of a method, one a row."""
-    position, method = Position(em, model_at(*start)), METHODS[method](em)
+    state, method = State(0, model_at(*start)), METHODS[method](em)
     points = [start]
     for _ in range(steps):
-        method.step(position)
-        points.append(position.model.matrix[:, 1])
-        assert np.isclose(position.model.matrix[0, 0], alpha)  # in the plane
+        state = method.step(state.evaluated(em))
+        points.append(state.model.matrix[:, 1])
+        assert np.isclose(state.model.matrix[0, 0], alpha)  # in the plane
     return np.array(points)
 
 

@@ -1,7 +1,7 @@
 """The derivation's worked example: three kernels over six objects, and L in plain NumPy.
 
-Enters: nothing. Leaves: the kernels, who is visible in which, the `EM` of them; and the formulas
-written out from their definitions, which the pages hold against the package.
+It has the kernels, their visible objects and their `EM`, and the formulas written from their
+definitions, with which the pages compare the package.
 """
 
 import numpy as np

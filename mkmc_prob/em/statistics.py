@@ -92,10 +92,7 @@ class ExpectedStatistics:
 def complete(
     stack: KernelStack, kernels: Sequence[VisibleKernel], model: GaussianModel
 ) -> xr.DataArray:
-    """Return the kernels completed by their expectations at `model`, as a stack without NaN.
-
-    Equations :eq:`eq-e-step-vh` and :eq:`eq-e-step-hh` of the derivation.
-    """
+    """Return the kernels completed by their expectations at `model`; see `EM.complete`."""
     completed = stack.array.copy()
     for values, kernel in zip(completed.values, kernels, strict=True):
         if kernel.visible.all():
