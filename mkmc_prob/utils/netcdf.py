@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-import h5netcdf  # type: ignore[import-untyped]
+import h5netcdf
 import numpy as np
 import xarray as xr
 from xarray.backends import H5NetCDFStore
