@@ -15,12 +15,11 @@ from ..model.conditional import gaussian_entropy, gaussian_log_likelihood
 from ..model.gaussian import GaussianModel
 from ..model.marginal import add_moments_by_scores, cheaper_by_score
 from ..model.prior import WishartPrior
-from ..stacks.checked import KernelStack
-from ..stacks.definite import check_definite
-from ..stacks.degrees import DegreesOfFreedom, degrees_per_kernel
+from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.labels import match
 from ..stacks.matrix import labelled
 from ..stacks.stack import check_complete
+from .problem import Problem
 from .rounding import rounding_bound
 from .statistics import ExpectedStatistics, complete
 
@@ -69,28 +68,21 @@ class EM:
     ) -> None:
         if not isinstance(prior, WishartPrior):
             raise KernelError(f"prior: {prior!r} found; pass WishartPrior(strength).")
-        checked = KernelStack.of(stack)
-        check_definite(checked)
-        self._set(checked, prior, degrees_per_kernel(degrees_of_freedom, checked.names))
+        self._set(Problem.of(stack, prior, degrees_of_freedom))
 
     @classmethod
-    def of(
-        cls, stack: KernelStack, prior: WishartPrior, degrees_of_freedom: NDArray[np.float64]
-    ) -> "EM":
-        """Return the EM of a stack that is known to be positive semidefinite."""
+    def of(cls, problem: Problem) -> "EM":
+        """Return the EM of a problem, which is checked already."""
         em = cls.__new__(cls)
-        em._set(stack, prior, degrees_of_freedom)
+        em._set(problem)
         return em
 
-    def _set(
-        self, stack: KernelStack, prior: WishartPrior, degrees_of_freedom: NDArray[np.float64]
-    ) -> None:
-        self._stack, self.prior = stack, prior
-        self.names, self.objects = stack.names, stack.objects
-        self.degrees_of_freedom = degrees_of_freedom
-        self.total_degrees_of_freedom = float(degrees_of_freedom.sum())
+    def _set(self, problem: Problem) -> None:
+        stack, self.prior, self.degrees_of_freedom = problem
+        self.names, self.objects, self._stack = stack.names, stack.objects, stack
+        self.total_degrees_of_freedom = float(self.degrees_of_freedom.sum())
         # T; None if it is the identity, which needs no array.
-        self._scale = None if prior.is_identity else prior.scale_matrix(self.objects)
+        self._scale = None if self.prior.is_identity else self.prior.scale_matrix(self.objects)
         self.kernels = list(stack.kernels())
         self.space = Workspace()
         # Zeros for hidden entries: tr P_vv Q_vv of all kernels is one product with P's entries.
@@ -119,10 +111,9 @@ class EM:
         For each kernel E[v h'] = Q_vv A and E[h h'] = C + A' Q_vv A, with A and C those of
         ``model.condition(visible)``. The log-likelihood is a by-product: log det M_vv is
         log det M - log det C, and tr M_vv^-1 Q_vv = tr P E[x x'] - m with P = M^-1 and m hidden
-        objects. (tr P_vv Q_vv + tr P_vh' Q_vh is the same number, but only as accurate as the
-        condition number of M allows: the form used is stationary in A, and errors of P meet M on
-        both sides.) Kernels that hide most objects are handled by their scores if that is cheaper;
-        see `add_moments_by_scores`. Equations :eq:`eq-e-step-vh`, :eq:`eq-e-step-hh`,
+        objects. (tr P_vv Q_vv + tr P_vh' Q_vh is the same number, but less accurate if M is
+        ill-conditioned.) Kernels that hide most objects are handled by their scores if that is
+        cheaper; see `add_moments_by_scores`. Equations :eq:`eq-e-step-vh`, :eq:`eq-e-step-hh`,
         :eq:`eq-precision-log-det` and :eq:`eq-completed-trace` of the derivation.
         """
         precision = self.own(model).precision  # first: it overwrites the Cholesky factor

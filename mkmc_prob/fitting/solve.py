@@ -74,7 +74,8 @@ def seen_problem(problem: Problem) -> tuple[EM, Unseen]:
     """Return the EM of the objects that some kernel shows, and what the prior says of the rest."""
     stack, prior, degrees = problem
     aside = Unseen(prior, stack.objects, ~stack.visible.any(axis=0))
-    return EM.of(stack.with_objects(aside.seen), aside.restrict_prior(), degrees), aside
+    seen = Problem(stack.with_objects(aside.seen), aside.restrict_prior(), degrees)
+    return EM.of(seen), aside
 
 
 def _solution(ascent: Ascent, aside: Unseen, stack: KernelStack, method: str) -> Solution:

@@ -198,7 +198,7 @@ class PosteriorRun:
         observed = with_labels(tree["observed_data"].to_dataset())["kernels"]
         prior = WishartPrior(float(constants["strength"]), constants.get("scale"))
         problem = Problem.of(observed, prior, constants["degrees_of_freedom"])
-        stack, em = problem.stack.array, EM.of(*problem)
+        stack, em = problem.stack.array, EM.of(problem)
         entries = Entries(em)
         every, most, interrupted = (
             int(tree.attrs[name]) for name in ("every", "quantile_draws", "interrupted")

@@ -169,7 +169,7 @@ def sample_posterior(
     most = whole(least=chains)(quantile_draws, "quantile_draws")
     seeds = _spawned(seed, chains)
     problem = Problem.of(stack, prior, degrees_of_freedom)
-    stack, sampler = problem.stack.array, GibbsSampler(EM.of(*problem))
+    stack, sampler = problem.stack.array, GibbsSampler(EM.of(problem))
     entries = Entries(sampler.em)
     plan = _plan(entries, keep, draws, chains, most)
     warn_of_scales(stack)
