@@ -66,14 +66,11 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
             f"{what}: label {listed[int(repeated.argmax())]!r} occurs more than once. Labels must "
             "be unique; rename or drop the repeats."
         )
-    if text:
-        return np.array(text)
-    try:
-        return np.array(integers, dtype=np.int64)
-    except OverflowError as error:
+    if integers and not -(2**63) <= min(integers) <= max(integers) < 2**63:
         raise LabelError(
             f"{what}: an integer label does not fit in 64 bits. Convert the labels with str()."
-        ) from error
+        )
+    return np.array(text) if text else np.array(integers, dtype=np.int64)
 
 
 def warn_of_lookalikes(groups: Iterable[Labels], what: str) -> None:

@@ -56,7 +56,7 @@ def square_matrix(given: Any, what: str) -> tuple[Matrix, Labels | None]:
         raise KernelError(f"{what}: shape {values.shape} found; a square matrix is needed.")
     labels = np.arange(len(values)) if objects is None else objects
     part = LabeledMatrix(what, values, labels, rounding_of(given))
-    return check_matrix(part, visible=np.ones(len(values), dtype=bool)), objects
+    return visible_block(part, np.ones(len(values), dtype=bool))[0], objects
 
 
 def input_eps(given: Any) -> NDArray[np.float64]:
@@ -109,6 +109,25 @@ def labelled(matrix: Matrix, objects: Labels, name: str) -> xr.DataArray:
         coords={"object": objects, "object_bis": objects},
         name=name,
     )
+
+
+def labeled_matrix(matrix: Any, what: str) -> LabeledMatrix:
+    """Return a labeled kernel with its columns in the order of its rows."""
+    frame = matrix
+    if isinstance(matrix, xr.DataArray):
+        for dim in matrix.dims:
+            if dim not in matrix.indexes:
+                raise LabelError(f"{what}: no labels on {dim!r}. Label rows and columns.")
+        frame = matrix.to_pandas()
+    objects = as_labels(frame.index, f"{what}, rows")
+    columns = as_labels(frame.columns, f"{what}, columns")
+    values = frame_values(frame)
+    check_square(values, what)
+    places = pd.Index(columns).get_indexer(pd.Index(objects))
+    if (places < 0).any():
+        remedy = "Give rows and columns the same labels."
+        check_rows_are_columns(objects, columns, what, remedy=remedy)
+    return LabeledMatrix(what, values[:, places], objects, rounding_of(matrix))
 
 
 def as_array(given: Any, what: str) -> NDArray[Any]:
@@ -175,8 +194,10 @@ def check_rows_are_columns(rows: Labels, columns: Labels, what: str, *, remedy: 
     raise LabelError(f"{what}: row and column labels differ ({found}). {remedy}")
 
 
-def check_matrix(part: LabeledMatrix, visible: NDArray[np.bool_] | None = None) -> Matrix:
-    """Return one kernel as float64, exactly symmetric, NaN in the rows of hidden objects.
+def visible_block(
+    part: LabeledMatrix, visible: NDArray[np.bool_] | None = None
+) -> tuple[Matrix, NDArray[np.bool_]]:
+    """Return the visible block as float64, exactly symmetric, and which objects are visible.
 
     If `visible` is None, the objects whose row and column are wholly NaN are hidden.
     """
@@ -185,13 +206,13 @@ def check_matrix(part: LabeledMatrix, visible: NDArray[np.bool_] | None = None) 
         remedy = "Pass its .real if that is meant." if dtype.kind == "c" else "Use astype(float)."
         raise KernelError(f"{what}: dtype {dtype} found; kernels hold real numbers. {remedy}")
     with np.errstate(over="ignore"):  # a long double may become infinite, which is refused below
-        values = part.values.astype(np.float64)  # a copy: the caller's array is not changed
-    number = ~np.isnan(values)
-    rows = number.any(axis=0) | number.any(axis=1) if visible is None else visible
-    block, labels = values[np.ix_(rows, rows)], part.objects[rows].tolist()
-    values[...] = np.nan
+        values = part.values.astype(np.float64, copy=False)
+    if visible is None:
+        number = ~np.isnan(values)
+        visible = np.asarray(number.any(axis=0) | number.any(axis=1))
+    block, labels = values[np.ix_(visible, visible)], part.objects[visible].tolist()  # a copy
     if not labels:
-        return values
+        return block, visible
     _check_entries(block, labels, what)
     largest = float(np.abs(block).max())
     if 0 < largest < 1 / LARGEST_ENTRY:
@@ -199,7 +220,7 @@ def check_matrix(part: LabeledMatrix, visible: NDArray[np.bool_] | None = None) 
             f"{what}: its largest entry is {largest:.3g}; below {1 / LARGEST_ENTRY:g}, products of "
             "entries vanish. Rescale the kernel."
         )
-    _check_symmetric(block, labels, what, max(ASYMMETRY_TOLERANCE, 16 * part.eps) * largest)
+    _symmetrize(block, labels, what, max(ASYMMETRY_TOLERANCE, 16 * part.eps) * largest)
     diagonal = np.diagonal(block)
     worst = int(np.argmin(diagonal))
     if diagonal[worst] < -rounding_share(len(labels), part.eps) * largest:
@@ -208,11 +229,10 @@ def check_matrix(part: LabeledMatrix, visible: NDArray[np.bool_] | None = None) 
             "diagonal of a kernel holds squared lengths. If this is a similarity score, add a "
             "constant to the diagonal first."
         )
-    values[np.ix_(rows, rows)] = (block + block.T) / 2
-    return values
+    return block, visible
 
 
-def _check_entries(block: NDArray[np.float64], labels: list[Hashable], what: str) -> None:
+def _check_entries(block: Matrix, labels: list[Hashable], what: str) -> None:
     """Raise KernelError unless all entries of the visible block are finite numbers in range."""
     sizes = np.abs(block)
     if (sizes <= LARGEST_ENTRY).all():  # False for NaN too
@@ -250,10 +270,11 @@ def _check_entries(block: NDArray[np.float64], labels: list[Hashable], what: str
     raise KernelError(found + remedy)
 
 
-def _check_symmetric(
-    block: NDArray[np.float64], labels: list[Hashable], what: str, tolerance: float
-) -> None:
+def _symmetrize(block: Matrix, labels: list[Hashable], what: str, tolerance: float) -> None:
+    """Average out asymmetry up to `tolerance` in place; raise KernelError if it is larger."""
     difference = np.abs(block - block.T)
+    if not difference.any():
+        return
     i, j = np.unravel_index(int(np.argmax(difference)), difference.shape)
     if difference[i, j] > tolerance:
         remedy = "If the average is meant, pass (Q + Q.T) / 2."
@@ -263,3 +284,5 @@ def _check_symmetric(
             f"{what}: not symmetric: the entry of objects {labels[i]!r} and {labels[j]!r} is "
             f"{block[i, j]:.9g}, its transpose {block[j, i]:.9g}. {remedy}"
         )
+    block += block.T.copy()
+    block *= 0.5

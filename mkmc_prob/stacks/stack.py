@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..errors import KernelError, LabelError, warn
 from ..linalg.rounding import eps_of
@@ -17,12 +17,11 @@ from .labels import Labels, as_labels, lookalike, name_some, warn_of_lookalikes
 from .matrix import (
     LabeledMatrix,
     as_array,
-    check_matrix,
     check_rows_are_columns,
     check_square,
-    frame_values,
     input_eps,
-    rounding_of,
+    labeled_matrix,
+    visible_block,
 )
 from .visibility import visibility_table, visible_row
 
@@ -125,7 +124,8 @@ def stack_kernels(
     order = None if objects is None else as_labels(objects, "objects")
     is_labeled = [_is_labeled(matrix) for matrix in matrices]
     if all(is_labeled):
-        parts = list(map(_labeled_part, labels.tolist(), matrices))
+        whats = [f"kernel {name!r}" for name in labels.tolist()]
+        parts = list(map(labeled_matrix, matrices, whats))
         table = visibility_table(visible, labels, None)
     elif not any(is_labeled):
         parts = _plain_parts(labels, matrices, order)
@@ -137,6 +137,7 @@ def stack_kernels(
             "aligned. Label all of them (pandas.DataFrame) or none."
         )
     stack = _align(labels, parts, order, table)
+    warn_of_lookalikes([part.objects for part in parts], "objects")
     warn_of_scales(stack)
     return stack
 
@@ -156,11 +157,11 @@ def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
     names, objects = check_labels(stack, what=what)
     stack = stack.transpose(*DIMS)
     eps = input_eps(stack)
-    matrices = [
-        check_matrix(LabeledMatrix(f"kernel {name!r}", values, objects, own))
+    parts = [
+        LabeledMatrix(f"kernel {name!r}", values, objects, own)
         for name, values, own in zip(names.tolist(), stack.values, eps, strict=True)
     ]
-    checked = _build(names, objects, np.stack(matrices), eps)
+    checked = _align(names, parts, objects, None)
     checked.name = checked.name if stack.name is None else stack.name
     checked.attrs.update(stack.attrs)
     more = {name: stack.coords[name].variable for name in stack.coords.keys() - checked.coords}
@@ -261,25 +262,6 @@ def _is_labeled(matrix: Any) -> bool:
     return isinstance(matrix, pd.DataFrame)
 
 
-def _labeled_part(name: Hashable, matrix: Any) -> LabeledMatrix:
-    """Return a labeled kernel with its columns in the order of its rows."""
-    what, frame = f"kernel {name!r}", matrix
-    if isinstance(matrix, xr.DataArray):
-        for dim in matrix.dims:
-            if dim not in matrix.indexes:
-                raise LabelError(f"{what}: no labels on {dim!r}. Label rows and columns.")
-        frame = matrix.to_pandas()
-    objects = as_labels(frame.index, f"{what}, rows")
-    columns = as_labels(frame.columns, f"{what}, columns")
-    values = frame_values(frame)
-    check_square(values, what)
-    places = pd.Index(columns).get_indexer(pd.Index(objects))
-    if (places < 0).any():
-        remedy = "Give rows and columns the same labels."
-        check_rows_are_columns(objects, columns, what, remedy=remedy)
-    return LabeledMatrix(what, values[:, places], objects, rounding_of(matrix))
-
-
 def _plain_parts(names: Labels, matrices: list[Any], order: Labels | None) -> list[LabeledMatrix]:
     """Return plain kernels, which all cover the objects of `order` (0 to l - 1 if None)."""
     parts: list[LabeledMatrix] = []
@@ -317,7 +299,7 @@ def _align(
         order = as_labels(union, "objects")
     if not len(order):
         raise KernelError("kernels: there are no objects; at least one is needed.")
-    stack = np.full((len(parts), len(order), len(order)), np.nan)
+    values = np.full((len(parts), len(order), len(order)), np.nan)
     for k, (name, part) in enumerate(zip(names.tolist(), parts, strict=True)):
         places = pd.Index(order).get_indexer(pd.Index(part.objects))
         absent = part.objects[places < 0].tolist()
@@ -328,23 +310,18 @@ def _align(
                 f"objects: {name_some(absent)} of {part.what} are not among them. Add them, or "
                 f"drop them from the kernel{renamed}."
             )
-        visible = None if table is None else visible_row(table, name, part.objects)
-        stack[k][np.ix_(places, places)] = check_matrix(part, visible)
-    warn_of_lookalikes([part.objects for part in parts], "objects")
-    return _build(names, order, stack, np.array([part.eps for part in parts]))
-
-
-def _build(
-    names: Labels, objects: Labels, values: NDArray[np.float64], eps: NDArray[np.float64]
-) -> xr.DataArray:
+        row = None if table is None else visible_row(table, name, part.objects)
+        block, visible = visible_block(part, row)
+        values[k][np.ix_(places[visible], places[visible])] = block
     meaning = "machine epsilon of the precision in which the kernel came"
+    eps = [part.eps for part in parts]
     return xr.DataArray(
         values,
         dims=DIMS,
         coords={
             "kernel": names,
-            "object": objects,
-            "object_bis": objects,
+            "object": order,
+            "object_bis": order,
             "rounding": ("kernel", eps, {"long_name": meaning}),
         },
         name="kernels",
