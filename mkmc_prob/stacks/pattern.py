@@ -54,8 +54,8 @@ def warn_of_what_is_not_identified(visible: xr.DataArray) -> None:
     empty, unseen, groups = empty_kernels(visible), unseen_objects(visible), tied_groups(visible)
     if not groups:
         raise KernelError(
-            f"stack: no object is visible in any kernel ({name_some(empty)}). There are no "
-            "data to complete them from."
+            f"stack: no object is visible in any kernel ({name_some(empty)}). There is "
+            "nothing to complete the kernels from."
         )
     if empty:
         one = len(empty) == 1
