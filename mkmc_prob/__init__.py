@@ -9,7 +9,7 @@ from typing import Any
 
 from . import datasets, diagnostics, io, plots
 from .em.em import EM
-from .em.statistics import ExpectedStatistics
+from .em.expected import ExpectedStatistics
 from .errors import (
     ConvergenceWarning,
     IdentifiabilityWarning,

@@ -13,7 +13,7 @@ from PIL import Image
 
 from mkmc_prob import EM, GaussianModel, WishartPrior, stack_kernels
 from mkmc_prob.em.methods import METHODS
-from mkmc_prob.em.steps import State
+from mkmc_prob.em.state import State
 
 both = np.array([[2.0, 1.0], [1.0, 2.0]])  # kernel 1 shows a and b
 only_a = 4.0  # kernel 2 shows a

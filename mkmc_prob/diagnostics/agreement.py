@@ -16,7 +16,7 @@ from ..linalg.cholesky import cholesky, inverse
 from ..model.conditional import LOG_2_PI, TOO_SINGULAR
 from ..stacks.stack import visible_objects
 from ..utils.arguments import checked
-from .fitted import FitResult, as_result
+from .protocol import FitResult, as_result
 
 
 @checked(result=as_result)

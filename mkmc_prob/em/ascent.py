@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 
 from ..errors import ConvergenceWarning, MonotonicityError, warn
 from ..model.gaussian import GaussianModel
-from .steps import EMSteps, Method, State
+from .state import EMSteps, Method, State
 
 
 class Record(NamedTuple):
@@ -93,8 +93,9 @@ class Ascent:
     def run(self, *, max_iter: int, progress: bool) -> None:
         """Take steps until the estimated remaining gain is at most `tol` nats.
 
-        At most `max_iter` - 1 steps, because `complete` takes one more; exactly as many if `tol` is
-        0. A KeyboardInterrupt is passed on; `complete` finishes a step that was interrupted.
+        Takes at most `max_iter` - 1 steps (exactly that many if `tol` is 0), because `complete`
+        takes the last one. A KeyboardInterrupt is passed on; `complete` finishes a step that was
+        interrupted.
 
         Raises
         ------

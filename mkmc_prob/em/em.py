@@ -19,9 +19,9 @@ from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.labels import match
 from ..stacks.matrix import labelled
 from ..stacks.stack import check_complete
+from .expected import ExpectedStatistics, complete
 from .problem import Problem
 from .rounding import rounding_bound
-from .statistics import ExpectedStatistics, complete
 
 
 class EM:

@@ -9,7 +9,7 @@ from scipy.linalg import blas, lapack
 from ..linalg.symmetric import Triangle, Vector
 from ..model.gaussian import GaussianModel
 from .em import EM
-from .steps import EMSteps, State, evaluate_if_definite
+from .state import EMSteps, State, evaluate_if_definite
 from .stopping import recent_rise
 
 #: A step must gain this share of what the slope at its start promises (Armijo's condition).

@@ -2,6 +2,6 @@
 
 from .geodesic import Geodesic
 from .squarem import Squarem
-from .steps import EMSteps
+from .state import EMSteps
 
 METHODS: dict[str, type[EMSteps]] = {"em": EMSteps, "geodesic": Geodesic, "squarem": Squarem}

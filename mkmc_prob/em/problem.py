@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from ..errors import KernelError
 from ..model.prior import WishartPrior
-from ..stacks.checked import KernelStack
 from ..stacks.definite import check_definite
 from ..stacks.degrees import degrees_per_kernel
+from ..stacks.kernel_stack import KernelStack
 from ..utils.arguments import real_number
 
 #: The strength of the prior if the user names none.

@@ -16,14 +16,15 @@ def rounding_bound(
         eps sqrt(l) (lambda + N + t / l) (sum_i sqrt(f_i))^2
         + eps (sqrt(l) + K + 4) [(lambda + N) sum_i (abs(log d_i) + log 2 pi) + t],
 
-    t = tr P (lambda T + S), d_i the one of M_ii and 1 / P_ii that is farther from 1. The first
-    line bounds the effect of rounding in the factor: a Cholesky factor is exact for M + E with
-    abs(E_ij) <= g sqrt(M_ii M_jj); g grows like sqrt(l) eps if roundings are independent (Higham
-    and Mary 2019, SIAM J. Sci. Comput. 41, A2815). To first order E changes log det M by tr P E and
-    tr P S by tr P S P E, and abs(P_ij) <= sqrt(P_ii P_jj) bounds the sum over i, j of
-    abs(P_ij E_ij). Each of the lambda + N log determinants carries one such error, and each trace
-    t / l on average, which at a fixed point is lambda + N. The second line bounds the rounding of
-    the sums of the terms of L, by their sizes: the pivots lie between 1 / P_ii and M_ii.
+    with t = tr P (lambda T + S) and d_i either M_ii or 1 / P_ii, whichever has the larger
+    abs(log). The first line bounds the effect of rounding in the factor: a Cholesky factor is exact
+    for M + E with abs(E_ij) <= g sqrt(M_ii M_jj); g grows like sqrt(l) eps if roundings are
+    independent (Higham and Mary 2019, SIAM J. Sci. Comput. 41, A2815). To first order E changes
+    log det M by tr P E and tr P S by tr P S P E, and abs(P_ij) <= sqrt(P_ii P_jj) bounds the sum
+    over i, j of abs(P_ij E_ij). Each of the lambda + N log determinants carries one such error, and
+    each trace t / l on average, which at a fixed point is lambda + N. The second line bounds the
+    rounding of the sums of the terms of L, by their sizes: the pivots lie between 1 / P_ii and
+    M_ii.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..model.gaussian import GaussianModel
-from .steps import EMSteps, State, evaluate_if_definite
+from .state import EMSteps, State, evaluate_if_definite
 from .stopping import recent_rise
 
 

@@ -1,4 +1,4 @@
-"""Stopping rules: estimates of the remaining gain in log-likelihood, to be compared with `tol`."""
+"""Estimates of the remaining gain in log-likelihood; `Ascent` stops when they are below `tol`."""
 
 import math
 from collections.abc import Sequence
@@ -22,9 +22,10 @@ def estimated_gain(trace: Sequence[float]) -> float:
     w steps, and the remaining gain would be D q / (1 - q), with D the rise over the last w steps
     (Aitken). In fact several rates are mixed, and the slower ones dominate later: locally the
     increments shrink like t^-p in the number t of steps, and the remaining gain is p / (p - 1)
-    times as large. q and p are computed from the rises over a short window ending now and at 0.9 t,
-    and again at 0.5 t; the larger estimate counts. The factor p / (p - 1) is limited to 3, because
-    t is not informative right after a warm start.
+    times as large. q and p are computed from the rise over a short window that ends now, compared
+    with the rise over a window that ends at step 0.9 t, and a second time with one that ends at
+    step 0.5 t; the larger of the two estimates is returned. The factor p / (p - 1) is limited to 3,
+    because t is not informative right after a warm start.
 
     Returns
     -------
@@ -66,8 +67,9 @@ def recent_rise(trace: Sequence[float]) -> float:
 
     With D the rise over the last quarter of the steps (at least five) and q its ratio to the rise
     over the quarter before, the remaining gain would be D q / (1 - q) if q stayed constant
-    (Aitken). The estimate is the larger of this and D: all of D counts even if the rise before was
-    far larger, and a method that takes small, even steps is not declared converged.
+    (Aitken). The estimate is the larger of this and D. It is at least D, so that one large rise in
+    the quarter before does not suggest convergence; and a method that takes small, even steps is
+    not declared converged, because q is close to 1.
 
     Returns
     -------

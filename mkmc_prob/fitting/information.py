@@ -13,7 +13,7 @@ import xarray as xr
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from tqdm.auto import tqdm
 
-from ..diagnostics.fitted import FitResult, as_result
+from ..diagnostics.protocol import FitResult, as_result
 from ..em.em import EM
 from ..em.problem import Problem
 from ..errors import ConvergenceWarning, MKMCWarning, warn

@@ -17,8 +17,8 @@ from ..linalg.cholesky import half_solve
 from ..linalg.symmetric import Matrix, symmetrize
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
-from ..stacks.checked import KernelStack
 from ..stacks.degrees import DegreesOfFreedom
+from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import Labels
 from ..stacks.pattern import warn_of_what_is_not_identified
 from ..stacks.stack import visible_objects, warn_of_scales

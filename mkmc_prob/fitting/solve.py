@@ -13,7 +13,7 @@ from ..em.problem import Problem
 from ..em.trace import trace_of
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
-from ..stacks.checked import KernelStack
+from ..stacks.kernel_stack import KernelStack
 from .unseen import Unseen
 
 

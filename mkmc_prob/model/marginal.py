@@ -12,7 +12,7 @@ from ..linalg.blocks import Workspace, add_rows, strips
 from ..linalg.cholesky import cholesky, inverse, log_determinant
 from ..linalg.products import inner, product, symmetric_product
 from ..linalg.symmetric import Matrix, add_transpose, mirror
-from ..stacks.checked import VisibleKernel
+from ..stacks.kernel_stack import VisibleKernel
 from ..stacks.labels import Labels
 from .conditional import TOO_SINGULAR, covariance_form_cost, precision_form_cost
 

@@ -7,7 +7,7 @@ import pandas as pd
 import xarray as xr
 
 from ..diagnostics.agreement import kernel_agreement, predictive_scores
-from ..diagnostics.fitted import FitResult, as_result
+from ..diagnostics.protocol import FitResult, as_result
 from ..errors import LabelError, MKMCError
 from ..stacks.stack import visible_objects
 from ..utils.arguments import checked, real_number

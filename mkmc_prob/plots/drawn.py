@@ -8,7 +8,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..diagnostics.fitted import FitResult, as_result
+from ..diagnostics.protocol import FitResult, as_result
 from ..errors import KernelError, LabelError, MKMCError
 from ..posterior.entries import FORM
 from ..posterior.run import PosteriorRun

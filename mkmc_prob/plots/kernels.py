@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..diagnostics.fitted import FitResult, as_result
+from ..diagnostics.protocol import FitResult, as_result
 from ..errors import LabelError, MKMCError
 from ..stacks.labels import Labels, as_labels, match
 from ..stacks.pairs import never_seen_together, pair_counts

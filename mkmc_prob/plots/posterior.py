@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..diagnostics.fitted import FitResult, as_result
+from ..diagnostics.protocol import FitResult, as_result
 from ..errors import KernelError, LabelError
 from ..posterior.run import PosteriorRun
 from ..utils.arguments import checked, real

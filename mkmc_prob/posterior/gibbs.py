@@ -20,7 +20,7 @@ from ..linalg.rounding import rounding_share
 from ..linalg.symmetric import Matrix, add_transpose, mirror
 from ..model.conditional import TOO_SINGULAR, gaussian_log_likelihood
 from ..model.gaussian import GaussianModel
-from ..stacks.checked import VisibleKernel
+from ..stacks.kernel_stack import VisibleKernel
 from .wishart import UnseenRows, bartlett, diagonal, inverse_wishart_factor
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ..diagnostics.fitted import FitResult, is_result
+from ..diagnostics.protocol import FitResult, is_result
 from ..em.em import EM
 from ..errors import KernelError, LabelError, MKMCError, warn
 from ..linalg.rounding import rounding_share

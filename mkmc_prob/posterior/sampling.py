@@ -38,6 +38,7 @@ SPREAD = 200
     tune=whole(least=0),
     chains=whole(least=1),
     seed=a_seed,
+    quantile_draws=whole(least=1),
     workers=whole(least=1),
 )
 def sample_posterior(

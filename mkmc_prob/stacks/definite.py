@@ -10,7 +10,7 @@ from ..errors import IndefiniteKernelError, warn
 from ..linalg.spectra import eigenvalue_tolerance, frobenius_norm, negative_spectrum
 from ..linalg.symmetric import Matrix, Vector, symmetrize
 from ..utils.arguments import checked, choice
-from .checked import KernelStack, VisibleKernel
+from .kernel_stack import KernelStack, VisibleKernel
 
 #: How `repair_spectrum` treats negative eigenvalues.
 Method = Literal["clip", "shift", "flip"]

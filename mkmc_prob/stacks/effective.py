@@ -8,8 +8,8 @@ from ..errors import KernelError
 from ..linalg.spectra import frobenius_norm
 from ..linalg.symmetric import Matrix, symmetrize
 from ..utils.arguments import real
-from .checked import KernelStack
 from .degrees import DegreesOfFreedom, degrees_per_kernel
+from .kernel_stack import KernelStack
 
 #: A rank, which may be a float if it is whole.
 WHOLE = real(lambda number: number >= 1 and number == round(number), "a whole number >= 1")

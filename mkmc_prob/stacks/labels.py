@@ -1,4 +1,7 @@
-"""Labels of kernels and objects: checking, matching, and naming them in messages."""
+"""Labels of kernels and objects: checked, matched, and named in messages.
+
+`stack_kernels` (in `stack`) uses them to align kernels.
+"""
 
 import re
 from collections.abc import Hashable, Iterable, Sequence

@@ -7,7 +7,7 @@ import xarray as xr
 from ..errors import KernelError, warn
 from ..linalg.rounding import eps_of_share, rounding_share
 from ..linalg.spectra import eigenvalue_tolerance, eigenvalues, frobenius_norm, negative_spectrum
-from .checked import KernelStack
+from .kernel_stack import KernelStack
 
 #: The numeric columns of `describe`, and those added with `spectrum=True`.
 COLUMNS = ("mean_diagonal", "mean_entry", "smallest", "largest")

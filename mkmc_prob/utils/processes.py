@@ -42,8 +42,9 @@ def in_processes(
 ) -> Generator[R, None, None]:
     """Yield ``function(*task)`` for each task, computed in `workers` processes.
 
-    One worker is this process, which needs no joblib. Ctrl-C reaches this process only and raises
-    KeyboardInterrupt here, even if `function` catches its own. When the generator is closed, or an
+    With one worker, this process computes, and joblib is not needed. Worker processes ignore
+    Ctrl-C; here it raises KeyboardInterrupt, even if it came while `function` ran and `function`
+    caught it. When the generator is closed, or an
     exception leaves it, the tasks in flight are terminated.
 
     Parameters
@@ -181,7 +182,7 @@ def interrupts_held() -> Iterator[list[Any]]:
 def _interrupts_raised() -> Iterator[None]:
     """Raise KeyboardInterrupt after the block if Ctrl-C came while it ran and it was caught there.
 
-    `fit` catches it and returns the model it has reached, which is no finished task.
+    `fit` catches it and returns the model it has reached, but then the task is not finished.
     """
     struck: list[Any] = []
 

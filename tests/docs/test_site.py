@@ -62,7 +62,7 @@ def test_the_reference_lists_nothing_else():
     assert beyond == {
         "mkmc_prob.em.geodesic.Geodesic",
         "mkmc_prob.em.squarem.Squarem",
-        "mkmc_prob.em.steps.EMSteps",
+        "mkmc_prob.em.state.EMSteps",
     }
 
 

@@ -12,7 +12,7 @@ from mkmc_prob import EM, GaussianModel, IndefiniteKernelError, WishartPrior, fi
 from mkmc_prob.em.ascent import Ascent
 from mkmc_prob.em.geodesic import Geodesic, Pair, two_loop
 from mkmc_prob.em.methods import METHODS
-from mkmc_prob.em.steps import EMSteps, State
+from mkmc_prob.em.state import EMSteps, State
 from mkmc_prob.em.stopping import estimated_gain, recent_rise
 from mkmc_prob.linalg.symmetric import Triangle
 

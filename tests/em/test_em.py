@@ -186,9 +186,9 @@ def test_what_j_and_the_bound_cannot_use_is_named():
     completed = em.complete(model)
     with pytest.raises(KernelError, match="model: int found"):
         em.kl_objective(1, completed)
-    with pytest.raises(KernelError, match="completed: a labelled stack"):
+    with pytest.raises(KernelError, match="completed: a labeled stack"):
         em.kl_objective(model, 2)
-    with pytest.raises(KernelError, match=r"completed, kernel 'Q1': .*2.* missing"):
+    with pytest.raises(KernelError, match=r"completed, kernel 'Q1': .*2.* hidden"):
         em.kl_objective(model, stack)
     with pytest.raises(LabelError, match="completed: there is no kernel 'Q2'"):
         em.kl_objective(model, completed.isel(kernel=[0]))

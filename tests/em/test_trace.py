@@ -10,7 +10,7 @@ from strategies import problems
 from mkmc_prob import EM, GaussianModel, WishartPrior, fit
 from mkmc_prob.em.ascent import Ascent
 from mkmc_prob.em.methods import METHODS
-from mkmc_prob.em.steps import EMSteps
+from mkmc_prob.em.state import EMSteps
 from mkmc_prob.em.trace import trace_of
 
 

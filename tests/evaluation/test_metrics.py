@@ -199,13 +199,13 @@ def test_scores_refuse_other_labels(other, message):
 def test_scores_refuse_missing_objects():
     holes = STACK.copy(deep=True)
     holes.values[1, 2, :] = holes.values[1, :, 2] = np.nan
-    with pytest.raises(KernelError, match="truth, kernel 'Q1': 'o2' missing"):
+    with pytest.raises(KernelError, match="truth, kernel 'Q1': 'o2' hidden"):
         correlation_matrix_distance(holes, STACK)
-    with pytest.raises(KernelError, match="estimate, kernel 'Q1': 'o2' missing"):
+    with pytest.raises(KernelError, match="estimate, kernel 'Q1': 'o2' hidden"):
         correlation_matrix_distance(STACK, holes)
     with pytest.raises(KernelError, match=r"truth, kernel 'Q1': object 'o2' is missing.*visible"):
         relative_error(holes, STACK, STACK)
-    with pytest.raises(KernelError, match="estimate, kernel 'Q1': 'o2' missing"):
+    with pytest.raises(KernelError, match="estimate, kernel 'Q1': 'o2' hidden"):
         relative_error(STACK, holes, holes)
     holes.values[1, 1, 0] = np.nan
     with pytest.raises(KernelError, match="kernel 'Q1': object 'o0' is NaN in 0 entries"):
@@ -231,7 +231,7 @@ def test_scores_refuse_what_is_no_stack():
     for arguments in ([STACK.values, STACK], [STACK, STACK.values]):
         with pytest.raises(KernelError, match="Build one with stack_kernels"):
             correlation_matrix_distance(*arguments)
-    with pytest.raises(KernelError, match="incomplete: a labelled stack"):
+    with pytest.raises(KernelError, match="incomplete: a labeled stack"):
         relative_error(STACK, STACK, STACK.values)
 
 

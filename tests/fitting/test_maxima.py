@@ -256,7 +256,7 @@ def test_arguments_that_cannot_be_used(options, message):
 
 @pytest.mark.parametrize("wrong", [5, None, np.eye(3), fit(small_stack())])
 def test_what_is_no_stack_is_refused(wrong):
-    with pytest.raises(KernelError, match="stack: a labelled stack"):
+    with pytest.raises(KernelError, match="stack: a labeled stack"):
         explore_maxima(wrong)
 
 

@@ -115,7 +115,7 @@ def test_pairs_never_seen_together_are_marked():
     assert (result.summary()["apart"] == 4).all()
     assert (
         "4 of 10 pairs of objects are never observed together:\n  the kernels only bound their "
-            "entries, and the prior chooses within the bounds"
+        "entries, and the prior chooses within the bounds"
     ) in repr(result)
     assert "prior alone" not in repr(result)
     assert "never observed together" in result._repr_html_()
@@ -131,7 +131,9 @@ def test_pairs_that_no_chain_of_kernels_ties_come_from_the_prior():
     assert "8 of 10 pairs" in repr(result)
     assert "the entries of 7 come from the prior alone" in repr(result)
     result = fit(stack_kernels(kernels[:1, :2, :2], visible=[[1, 0]]))
-    assert "1 of 1 pair of objects is never observed together:\n  their entries come" in repr(result)
+    assert "1 of 1 pair of objects is never observed together:\n  their entries come" in repr(
+        result
+    )
     assert repr(result).endswith("come from the prior alone")
 
 

@@ -160,7 +160,7 @@ def test_nan_alone_says_what_is_missing(tmp_path: Path) -> None:
         (
             {"a": np.ones((2, 3, 3)), "v": np.full((2, 3), 0.5)},
             {"visible": "v"},
-            ["'Q1'", "0.5", "0 (missing)"],
+            ["'Q1'", "0.5", "0 (hidden)"],
         ),
         (
             {"a": np.ones((2, 3, 3)), "v": np.ones(3)},

@@ -579,7 +579,7 @@ def drawers(posterior, result):
         ({"probability": "0.9"}, KernelError, "probability: '0.9' found"),
         ({"probability": True}, KernelError, "probability: True found"),
         ({"estimate": 3}, MKMCError, "result: int found"),
-        ({"truth": np.eye(3)}, KernelError, "truth: a labelled stack .* not ndarray"),
+        ({"truth": np.eye(3)}, KernelError, "truth: a labeled stack .* not ndarray"),
     ],
 )
 def test_what_is_wrong_is_named(posterior, result, given, error, match):

@@ -435,7 +435,7 @@ def test_degrees_of_freedom_of_other_dims_are_refused():
         (
             xr.DataArray([9.0, 9.0], dims="object", coords={"object": ["Q1", "Q2"]}),
             LabelError,
-            "labelled by 'object'",
+            "labeled by 'object'",
         ),
     ):
         with pytest.raises(error, match=message):

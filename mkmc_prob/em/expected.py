@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..linalg import Matrix
 from ..model.gaussian import GaussianModel
-from ..stacks.checked import KernelStack, VisibleKernel
+from ..stacks.kernel_stack import KernelStack, VisibleKernel
 from ..stacks.matrix import labelled
 
 

@@ -22,13 +22,13 @@ from mkmc_prob.stacks import stack as stack_module
 @pytest.fixture
 def checked(monkeypatch):
     """The names of the kernels that are checked, in turn."""
-    names, check = [], stack_module.check_matrix
+    names, check = [], stack_module.visible_block
 
     def counted(part, *rest, **options):
-        names.append(part.name)
+        names.append(part.what)
         return check(part, *rest, **options)
 
-    monkeypatch.setattr(stack_module, "check_matrix", counted)
+    monkeypatch.setattr(stack_module, "visible_block", counted)
     return names
 
 
@@ -54,7 +54,7 @@ def test_every_kernel_is_checked_once_per_call(call, checked):
     stack = small_stack()
     checked.clear()
     call(stack)
-    assert sorted(checked) == stack["kernel"].values.tolist()
+    assert sorted(checked) == [f"kernel {name!r}" for name in stack["kernel"].values.tolist()]
 
 
 @pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")

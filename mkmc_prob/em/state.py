@@ -1,4 +1,4 @@
-"""The state of an ascent, what the loop needs of a method, and EM's own step."""
+"""The state of an ascent, what the loop needs of a method of ascent, and plain EM as one."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import IndefiniteKernelError
 from ..model.gaussian import GaussianModel
 from .em import EM
-from .statistics import ExpectedStatistics
+from .expected import ExpectedStatistics
 from .stopping import estimated_gain
 
 
@@ -103,8 +103,9 @@ class EMSteps:
 def evaluate_if_definite(em: EM, model: GaussianModel) -> tuple[ExpectedStatistics | None, float]:
     """Return the E-step at `model` and its log-likelihood; None and -inf if M is singular.
 
-    Close to singular, B B' can lose what the factor B still has: tr M^-1 F(M), positive by its
-    definition, shows that the two no longer agree.
+    M = B B' is rounded, and close to singular it can differ from what its factor B describes. Then
+    tr M^-1 F(M), which is positive for every positive definite M, need not be positive: such
+    models are refused, too.
     """
     try:
         statistics = em.e_step(model)
