@@ -190,7 +190,7 @@ def explore_maxima(
             f"({', '.join(late)}): whether they end in maxima is unknown. Raise max_iter.",
             ConvergenceWarning,
         )
-    return _sorted(ends, tol)
+    return _sorted(problem, ends, tol)
 
 
 @checked(method=choice(*METHODS), max_iter=whole(least=1))
@@ -219,7 +219,7 @@ def _starts(
             raise KernelError("starts: there is none. Name at least one.")
         return dict(wanted)
     names = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Iterable) else [*wanted]
-    if not names or set(names) - set(STARTS):
+    if not names or any(name not in STARTS for name in names):
         raise KernelError(f"starts: {wanted!r} found; some of {STARTS} are needed.")
     showing = np.flatnonzero(stack.visible.any(axis=1))  # a kernel that shows nothing is no start
     if not len(showing):
@@ -264,7 +264,6 @@ def _definite(matrix: Matrix, objects: Labels, *, fill: bool = False) -> Gaussia
 class _End(NamedTuple):
     """Where the ascent from one start ended: `converged` if a fresh start gained no more."""
 
-    problem: Problem
     solution: Solution
     evaluations: int
     converged: bool
@@ -288,7 +287,7 @@ def _ascend(problem: Problem, start: Any, options: dict[str, Any]) -> _End:
         if start is CONTINUED:
             start = _continued(problem, options)
         solution = _solve(problem, start, options)
-        end = _End(problem, solution, int(solution.trace["evaluations"][-1]), False)
+        end = _End(solution, int(solution.trace["evaluations"][-1]), False)
         for _ in range(FRESH_STARTS):
             if not end.solution.converged:
                 break
@@ -296,7 +295,7 @@ def _ascend(problem: Problem, start: Any, options: dict[str, Any]) -> _End:
             evaluations = end.evaluations + int(solution.trace["evaluations"][-1])
             gain = solution.penalized_log_likelihood - end.level
             done = solution.converged and gain <= max(solution.tol, end.rounding_bound)
-            end = _End(problem, solution, evaluations, done)
+            end = _End(solution, evaluations, done)
             if done:
                 break
     return end
@@ -320,7 +319,7 @@ def _continued(problem: Problem, options: dict[str, Any]) -> GaussianModel | Non
     return model
 
 
-def _sorted(ends: dict[str, _End], tol: float) -> Maxima:
+def _sorted(problem: Problem, ends: dict[str, _End], tol: float) -> Maxima:
     """Return the ends, the most likely first, grouped by point."""
     order = sorted(ends, key=lambda name: -ends[name].level)
     best = ends[order[0]].solution.completed.values
@@ -329,7 +328,7 @@ def _sorted(ends: dict[str, _End], tol: float) -> Maxima:
     rows = []
     for name in order:
         end = ends[name]
-        known = (i for i, point in enumerate(points) if _is_same(point[0], end, tol))
+        known = (i for i, point in enumerate(points) if _is_same(problem, point[0], end, tol))
         at = next(known, len(points))
         if at == len(points):
             points.append([])
@@ -344,14 +343,14 @@ def _sorted(ends: dict[str, _End], tol: float) -> Maxima:
             }
         )
     table = pd.DataFrame(rows, index=pd.Index(order, name="start"))
-    rates = dict(enumerate(_rate(point, tol) for point in points))
+    rates = dict(enumerate(_rate(problem, point, tol) for point in points))
     rate = table["point"].map(rates).where(table["converged"])
     table.insert(4, "rate", rate)
     table.insert(5, "is_maximum", (rate < 1.0).astype("boolean").mask(rate.isna()))
     return Maxima([MKMCResult.of(point[0].solution) for point in points], table)
 
 
-def _rate(point: list[_End], tol: float) -> float:
+def _rate(problem: Problem, point: list[_End], tol: float) -> float:
     """Return the rate at the most likely of a point's ends that converged; NaN if unknown.
 
     By the gradient and the curvature, L becomes stationary after a change of at most the last EM
@@ -362,17 +361,17 @@ def _rate(point: list[_End], tol: float) -> float:
     if end is None:
         return np.nan
     rng = np.random.default_rng(0)
-    rate = float(information_at(end.problem, end.solution, rng)["rate"])
+    rate = float(information_at(problem, end.solution, rng)["rate"])
     rise = float(end.solution.trace["gain_q_function"][-1])
     return rate if rise <= max(tol, end.rounding_bound) * abs(1.0 - rate) else np.nan
 
 
-def _is_same(high: _End, low: _End, tol: float) -> bool:
+def _is_same(problem: Problem, high: _End, low: _End, tol: float) -> bool:
     """Return whether L falls by at most `tol` on the path from the higher end to the lower one."""
     allowed = max(tol, high.rounding_bound + low.rounding_bound)
     if high.level - low.level > allowed:
         return False
-    em, aside = seen_problem(high.problem)
+    em, aside = seen_problem(problem)
     start, end = (aside.restrict_model(one.solution.model) for one in (high, low))
     least = em.penalized_log_likelihood(start) - allowed
     return all(em.penalized_log_likelihood(model) >= least for model in _between(start, end))

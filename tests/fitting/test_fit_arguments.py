@@ -47,12 +47,12 @@ def test_numpy_numbers_are_numbers():
 
 def test_other_arguments_are_checked():
     with pytest.raises(
-        KernelError, match=r"method: 'newton' found; 'em' or 'geodesic' or 'squarem' is needed"
+        KernelError, match=r"method: 'newton' found; 'em', 'geodesic' or 'squarem' is needed"
     ):
         fit(small_stack(), method="newton")
     with pytest.raises(KernelError, match=r"prior: 0\.1 found"):
         fit(small_stack(), prior=0.1)
-    with pytest.raises(KernelError, match="Give one of the two"):
+    with pytest.raises(KernelError, match="Pass one of the two"):
         fit(small_stack(), strength=0.3, prior=WishartPrior(0.5))
     with pytest.raises(KernelError, match=r"Build one with stack_kernels"):
         fit({"a": np.eye(2)})

@@ -21,8 +21,9 @@ from mkmc_prob import (
     missing_information,
     stack_kernels,
 )
-from mkmc_prob.fitting import information as room
+from mkmc_prob.fitting import information
 from mkmc_prob.fitting.information import EMDerivative
+from mkmc_prob.fitting.solve import solve
 
 
 def em_map(problem, model):
@@ -80,13 +81,13 @@ def brute_force_rate(kernels, model, strength, nu):
 def test_the_rate_is_that_of_brute_force(size, strength):
     stack = small_stack(size=size)
     result = fit(stack, strength=strength, tol=1e-12, max_iter=3000)
-    information = missing_information(result)
+    found = missing_information(result)
     rate = brute_force_rate(stack.values, result.model.matrix, strength, np.ones(3))
-    assert 1 - float(information["rate"]) == pytest.approx(1 - rate, rel=0.02)
-    assert information["is_maximum"]
-    assert float(information["share"].sum()) == pytest.approx(1.0)
+    assert 1 - float(found["rate"]) == pytest.approx(1 - rate, rel=0.02)
+    assert found["is_maximum"]
+    assert float(found["share"].sum()) == pytest.approx(1.0)
     # EM's own increments shrink by the square of the rate.
-    direction = information["direction"].values
+    direction = found["direction"].values
     near = GaussianModel(result.model.matrix + 1e-4 * direction, objects=stack["object"].values)
     levels = fit(stack, strength=strength, method="em", tol=0, max_iter=6, initial=near).trace
     gains = np.diff(levels["penalized_log_likelihood"])
@@ -207,22 +208,22 @@ def test_a_result_of_tol_zero_is_fitted_again_with_as_many_steps(monkeypatch):
 
     def counted(*arguments, **options):
         steps.append(options["max_iter"])
-        return fit(*arguments, **options)
+        return solve(*arguments, **options)
 
-    monkeypatch.setattr(room, "fit", counted)
+    monkeypatch.setattr(information, "solve", counted)
     missing_information(result, without_each_kernel=True)
     assert steps == [7, 7, 7]
 
 
 def test_fits_without_a_kernel_that_do_not_converge_are_named(monkeypatch):
     result = fit(overlapping_stack(), tol=1e-9)
-    monkeypatch.setattr(room, "fit", lambda *a, **options: fit(*a, **options, max_iter=2))
+    monkeypatch.setattr(information, "solve", lambda *a, **b: solve(*a, **b, max_iter=2))
     with pytest.warns(ConvergenceWarning, match="without kernel 'x', 'y', 'z' did not converge"):
         missing_information(result, without_each_kernel=True)
 
 
 def test_lanczos_without_a_kernel_names_it(monkeypatch):
-    monkeypatch.setattr(room, "ACCURACY", 0.0)
+    monkeypatch.setattr(information, "ACCURACY", 0.0)
     with pytest.warns(ConvergenceWarning) as caught:
         missing_information(fit(small_stack(size=13)), without_each_kernel=True)
     messages = [str(one.message) for one in caught]
@@ -231,10 +232,10 @@ def test_lanczos_without_a_kernel_names_it(monkeypatch):
 
 def test_ctrl_c_ends_the_fits_without_a_kernel(monkeypatch):
     def interrupted(*arguments, **options):
-        return dataclasses.replace(fit(*arguments, **options), interrupted=True)
+        return dataclasses.replace(solve(*arguments, **options), interrupted=True)
 
     result = fit(overlapping_stack())
-    monkeypatch.setattr(room, "fit", interrupted)
+    monkeypatch.setattr(information, "solve", interrupted)
     with pytest.raises(KeyboardInterrupt):
         missing_information(result, without_each_kernel=True)
 
@@ -296,7 +297,7 @@ def test_a_saddle_is_told_from_a_maximum():
 
 
 def test_lanczos_that_does_not_get_there_warns(monkeypatch):
-    monkeypatch.setattr(room, "ACCURACY", 0.0)
+    monkeypatch.setattr(information, "ACCURACY", 0.0)
     with pytest.warns(ConvergenceWarning, match="lower bound"):
         missing_information(fit(small_stack(size=13)))
 

@@ -20,7 +20,8 @@ from mkmc_prob import (
     fit,
     stack_kernels,
 )
-from mkmc_prob.fitting import maxima as room
+from mkmc_prob.fitting import maxima
+from mkmc_prob.fitting.solve import solve
 
 
 @pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
@@ -121,9 +122,9 @@ def test_a_way_between_two_models_is_the_geodesic():
     """At its middle is the geometric mean, G A^-1 G = B; its ends are the two."""
     rng = np.random.default_rng(0)
     a, b = (GaussianModel(random_covariance(rng, 4)) for _ in range(2))
-    middle = next(room._between(a, b)).matrix
+    middle = next(maxima._between(a, b)).matrix
     np.testing.assert_allclose(middle @ a.precision @ middle, b.matrix, atol=1e-12)
-    every = [model.matrix for model in room._between(a, b)]
+    every = [model.matrix for model in maxima._between(a, b)]
     assert len(every) == 17
     assert min(np.abs(matrix - a.matrix).max() for matrix in every) < 0.05
     assert min(np.abs(matrix - b.matrix).max() for matrix in every) < 0.05
@@ -131,7 +132,7 @@ def test_a_way_between_two_models_is_the_geodesic():
 
 def test_a_plateau_is_not_called_a_saddle(monkeypatch):
     """Where by its own curvature a point is not yet one, nothing is claimed of it."""
-    monkeypatch.setattr(room, "missing_information", lambda _: {"rate": 1.0 + 1e-13})
+    monkeypatch.setattr(maxima, "information_at", lambda *_: {"rate": 1.0 + 1e-13})
     found = explore_maxima(small_stack(), starts=["zeros"], tol=1e-3)
     assert found.table["converged"].all()
     assert found.table["is_maximum"].isna().all()
@@ -262,12 +263,12 @@ def test_what_is_no_stack_is_refused(wrong):
 
 def test_ctrl_c_ends_the_exploration(monkeypatch):
     def interrupted(*arguments, **options):
-        return dataclasses.replace(fit(*arguments, **options, max_iter=3), interrupted=True)
+        return dataclasses.replace(solve(*arguments, **options), interrupted=True)
 
-    monkeypatch.setattr("mkmc_prob.fitting.maxima.fit", interrupted)
+    monkeypatch.setattr("mkmc_prob.fitting.maxima.solve", interrupted)
     for start in ("means", "continuation"):
         with pytest.raises(KeyboardInterrupt):
-            explore_maxima(small_stack(), starts=[start], tol=0)
+            explore_maxima(small_stack(), starts=[start], tol=0, max_iter=3)
 
 
 def test_a_stack_that_shows_nothing_is_said_to_be_so():

@@ -25,6 +25,7 @@ from mkmc_prob import (
     stack_kernels,
 )
 from mkmc_prob.fitting.selection import held_out
+from mkmc_prob.fitting.solve import solve
 
 GRID = [0.1, 1.0, 10.0]
 #: Small problems without structure: which strength is best is not what these tests are about.
@@ -276,9 +277,9 @@ def test_empty_folds_do_not_shrink_the_standard_error():
 
 def test_ctrl_c_ends_the_selection(monkeypatch):
     def interrupted(*arguments, **options):
-        return dataclasses.replace(fit(*arguments, **options), interrupted=True)
+        return dataclasses.replace(solve(*arguments, **options), interrupted=True)
 
-    monkeypatch.setattr("mkmc_prob.fitting.selection.fit", interrupted)
+    monkeypatch.setattr("mkmc_prob.fitting.selection.solve", interrupted)
     with pytest.raises(KeyboardInterrupt):
         select_strength(small_stack(), strengths=GRID)
 
