@@ -82,11 +82,9 @@ print(result.interrupted, bool(result.completed.isnull().any()))
 """
 
 
-@pytest.mark.parametrize("place", ["trace_of", "_extended"])
+@pytest.mark.parametrize("place", ["trace_of", "_solution"])
 def test_an_interrupt_after_the_ascent_does_not_lose_the_fit(monkeypatch, place):
-    from mkmc_prob import fit as function
-
-    module = sys.modules[function.__module__]
+    module = sys.modules["mkmc_prob.fitting.solve"]
     original = getattr(module, place)
 
     def interrupted(*arguments, **options):
