@@ -163,10 +163,14 @@ def name_some(labels: Sequence[Hashable] | Labels, most: int = 5) -> str:
 
 def _in_order(values: Iterable[Hashable], what: str) -> list[Hashable]:
     """Return `values` as a list; raise LabelError if it is one text or is not a sequence."""
-    if isinstance(values, str | bytes | set | frozenset) or not isinstance(values, Iterable):
-        raise LabelError(f"{what}: {values!r} is not a sequence of labels. Pass a list of them.")
-    # Iterating over a DataArray gives arrays, not labels.
-    return list(values.values if isinstance(values, xr.DataArray) else values)
+    if isinstance(values, xr.DataArray):
+        values = values.values  # iterating over the DataArray itself gives arrays, not labels
+    try:
+        if not isinstance(values, str | bytes | set | frozenset):
+            return list(values)
+    except TypeError:  # a number, or an array without dimensions
+        pass
+    raise LabelError(f"{what}: {values!r} is not a sequence of labels. Pass a list of them.")
 
 
 def _plain(label: Hashable) -> Hashable:

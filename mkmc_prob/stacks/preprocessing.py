@@ -186,7 +186,7 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
     for kernel in checked.kernels():
         block = kernel.moment
         row: dict[str, float] = {"visible": len(kernel.v), "missing": len(kernel.h)}
-        row |= dict.fromkeys(COLUMNS + SPECTRUM * spectrum, np.nan)
+        row |= dict.fromkeys(COLUMNS + (SPECTRUM if spectrum else ()), np.nan)
         if block.size:
             diagonal = float(np.diagonal(block).mean())
             row |= {"mean_diagonal": diagonal, "smallest": block.min(), "largest": block.max()}

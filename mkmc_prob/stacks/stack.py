@@ -246,7 +246,8 @@ def _unnamed(kernels: Any) -> list[Any]:
             )
         matrices = [as_array(matrix, f"kernels[{k}]") for k, matrix in enumerate(kernels)]
     else:
-        matrices = list(np.atleast_1d(as_array(kernels, "kernels")))
+        array = as_array(kernels, "kernels")
+        matrices = list(array) if array.ndim else [array]
     for k, matrix in enumerate(matrices):
         if matrix.ndim != 2:
             raise KernelError(

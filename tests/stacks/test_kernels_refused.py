@@ -3,6 +3,7 @@
 import contextlib
 import enum
 import re
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -448,3 +449,15 @@ def test_distances_are_told_apart_from_kernels():
     distances = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
     with pytest.raises(IndefiniteKernelError, match=r"'a'.* look like distances"):
         check_definite(stack_kernels({"a": distances}))
+
+
+@pytest.mark.parametrize("objects", [np.array("a"), np.array(3), 3, "ab", {1, 2}])
+def test_what_is_no_sequence_of_labels_is_named(objects):
+    with pytest.raises(LabelError, match=r"objects: .* is not a sequence of labels"):
+        stack_kernels(np.eye(2)[None], objects=objects)
+
+
+@pytest.mark.parametrize("kernels", [Fraction(10**400), np.float64(1), np.ones(3), [np.ones(3)]])
+def test_what_is_no_array_of_matrices_is_named(kernels):
+    with pytest.raises(KernelError, match=r"kernels\[0\]: shape .* is not a matrix"):
+        stack_kernels(kernels)
