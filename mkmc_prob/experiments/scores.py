@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ..errors import LabelError, MKMCError
 from ..stacks.labels import name_some
-from ..utils.arguments import real_number
+from ..utils.arguments import choice, real_number
 from .arguments import RATIO_DIGITS
 
 #: The scores of a study and their dimensions.
@@ -24,8 +24,7 @@ ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 def score_of(study: Any, score: Any) -> xr.DataArray:
     """Return one score of a study, its dimensions in order; raise if the study does not have it."""
-    if not isinstance(score, str) or score not in SCORES:
-        raise MKMCError(f"score: {score!r} found. Choose one of {name_some(list(SCORES))}.")
+    choice(*SCORES)(score, "score")
     remedy = "Pass the Dataset that run_study returns."
     if not isinstance(study, xr.Dataset):
         raise MKMCError(f"study: {type(study).__name__} found. {remedy}")
@@ -62,15 +61,13 @@ def place(values: xr.DataArray, dim: str, label: Any, *, what: str = "") -> int:
 def check_pairs(values: xr.DataArray) -> None:
     """Raise if a method has no score in a repetition in which another method has one."""
     missing = values.isnull()
-    odd = (missing.any("completion") & ~missing.all("completion")).to_series()
+    odd = missing.any("completion") & ~missing.all("completion")
     if odd.any():
-        first: Any = odd.idxmax()
-        labels = (np.asarray(label).item() for label in first)
-        at = dict(zip(odd.index.names, labels, strict=True))
-        absent = values["completion"].values[missing.sel(at).values]
+        first = missing.isel(odd.argmax(...))
+        at = (f"{dim} {first[dim].item()!r}" for dim in odd.dims)
+        absent = name_some(values["completion"].values[first.values])
         raise MKMCError(
-            f"study: {values.name} of {name_some(absent)} is NaN at "
-            f"{', '.join(f'{dim} {label!r}' for dim, label in at.items())}, where other methods "
+            f"study: {values.name} of {absent} is NaN at {', '.join(at)}, where other methods "
             "have a value. Leave one out: study.drop_sel(completion=...), or repetition=..."
         )
 
@@ -78,17 +75,13 @@ def check_pairs(values: xr.DataArray) -> None:
 def n_objects(study: xr.Dataset, train_sizes: NDArray[Any]) -> int:
     """Return the number of objects; raise if a training set leaves none to test."""
     given = study.attrs.get("n_objects")
-    number = real_number(given)
-    if number is None or number < 1:
+    if (real_number(given) or 0) <= train_sizes.max():
         raise MKMCError(
-            f"study: its attribute n_objects is {given!r}; the corrected test needs a number. Set "
-            "it: study.assign_attrs(n_objects=2318), say."
+            f"study: its attribute n_objects is {given!r}; for the corrected test it must be the "
+            f"number of objects, more than the train_size {train_sizes.max()}. Set it, for "
+            "example: study.assign_attrs(n_objects=2318)."
         )
-    if train_sizes.max() >= number:
-        raise MKMCError(
-            f"study: train_size {train_sizes.max()} of n_objects {given!r} leaves no test set."
-        )
-    return int(number)
+    return int(given)
 
 
 def mean_and_sd(

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from ..errors import ConvergenceWarning, MKMCError, warn
 from ..stacks.stack import warn_of_scales
-from ..utils.arguments import checked, optional, positive, tolerance, whole
+from ..utils.arguments import checked, optional, positive, several, tolerance, whole
 from ..utils.processes import PoolError, in_processes, need_joblib
 from ..utils.version import __version__
 from . import arguments
@@ -40,9 +40,9 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
 
 @checked(
     kernels=arguments.complete_kernels,
-    ratios=arguments.several(arguments.ratio, digits=arguments.RATIO_DIGITS),
+    ratios=arguments.different_ratios,
     repetitions=whole(least=1),
-    train_sizes=optional(arguments.several(whole(least=1))),
+    train_sizes=optional(several(whole(least=1))),
     C=arguments.error_weights,
     missingness=optional(arguments.function),
     strength=positive,
