@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from ..datasets import FusionProblem, load_multiple_features, make_fusion_problem
 from ..errors import MKMCError, MKMCWarning
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(given: argparse.Namespace, command: str) -> None:
-    kernels, classes = DATA[given.data](given)
+    kernels, classes = _data(given)
     out, options = Path(given.output), vars(given)
     names = ("ratios", "repetitions", "C", "strength", "tol", "max_iter", "seed", "workers")
     fits = {name: options[name] for name in ("folds", "selection_tol", "tol", "max_iter")}
@@ -71,35 +71,32 @@ def _run(given: argparse.Namespace, command: str) -> None:
     print((out / "report.md").read_text(encoding="utf-8"))
 
 
-def _digits(given: argparse.Namespace) -> FusionProblem:
-    """Return the bundled digits: six kernels, ten classes."""
-    loaded = load_multiple_features(given.per_class, seed=given.seed)
-    return FusionProblem(loaded.kernels, loaded.classes)
+def _data(given: argparse.Namespace) -> FusionProblem:
+    """Return the kernels and classes that the arguments specify."""
+    if given.data == "digits":
+        return FusionProblem(*load_multiple_features(given.per_class, seed=given.seed)[:2])
+    if given.data == "fusion":
+        return make_fusion_problem(given.objects, given.kernels, seed=given.seed)
+    return load_yeast(given.folder, repair=given.repair)
 
 
-#: How the data of each subcommand are made.
-DATA: dict[str, Callable[[argparse.Namespace], FusionProblem]] = {
-    "digits": _digits,
-    "fusion": lambda given: make_fusion_problem(given.objects, given.kernels, seed=given.seed),
-    "yeast": lambda given: load_yeast(given.folder, repair=given.repair),
-}
-#: The options of all subcommands: name, type or choices, default, help. A list takes several.
+#: The options of all subcommands: name, type or choices, default (a list takes several), help.
 OPTIONS: list[tuple[str, Any, Any, str]] = [
-    ("repetitions", int, 10, "how many"),
-    ("ratios", float, list(RATIOS), "shares of rows removed"),
-    ("methods", METHODS, list(METHODS), "compared"),
-    ("train-sizes", int, [], "training objects; none: two sizes"),
-    ("C", float, [1.0], "weight of errors; of several, chosen by CV"),
-    ("protocol", SIMPLE, "pairs", "of remove_objects"),
-    ("of", ("rows", "entries"), "rows", "what a ratio is a share of"),
-    ("strength", float, PAPER_STRENGTH, "lambda, of mkmc"),
-    ("tol", float, TOL, f"of fits, in nats. {LOOSE}"),
-    ("max-iter", int, 10_000, "of fits"),
-    ("strengths", float, list(STRENGTHS), "of mkmc_chosen"),
-    ("folds", int, 5, "of mkmc_chosen"),
-    ("selection-tol", float, TOL, "of mkmc_chosen's selecting fits"),
-    ("seed", int, 0, "of all random numbers"),
-    ("workers", int, 1, "processes at a time"),
+    ("--repetitions", int, 10, "how many"),
+    ("--ratios", float, list(RATIOS), "shares of rows removed"),
+    ("--methods", METHODS, list(METHODS), "compared"),
+    ("--train-sizes", int, [], "training objects; none: two sizes"),
+    ("--C", float, [1.0], "weight of errors; of several, chosen by CV"),
+    ("--protocol", SIMPLE, "pairs", "of remove_objects"),
+    ("--of", ("rows", "entries"), "rows", "what a ratio is a share of"),
+    ("--strength", float, PAPER_STRENGTH, "lambda, of mkmc"),
+    ("--tol", float, TOL, f"of fits, in nats. {LOOSE}"),
+    ("--max-iter", int, 10_000, "of fits"),
+    ("--strengths", float, list(STRENGTHS), "of mkmc_chosen"),
+    ("--folds", int, 5, "of mkmc_chosen"),
+    ("--selection-tol", float, TOL, "of mkmc_chosen's selecting fits"),
+    ("--seed", int, 0, "of all random numbers"),
+    ("--workers", int, 1, "processes at a time"),
 ]
 
 
@@ -108,27 +105,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m mkmc_prob.experiments", description=ABOUT)
     data = parser.add_subparsers(dest="data", required=True, metavar="DATA")
 
-    def subparser(name: str, about: str) -> Any:
-        each = data.add_parser(
-            name,
-            help=about,
-            description=f"{about[0].upper()}{about[1:]}. {CONTINUES}",
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        )
-        none = argparse.SUPPRESS
-        each.add_argument("--output", required=True, default=none, help="the folder of the results")
+    def adder(name: str, about: str) -> Callable[..., Any]:
+        told = f"{about[0].upper()}{about[1:]}. {CONTINUES}"
+        form, none = argparse.ArgumentDefaultsHelpFormatter, argparse.SUPPRESS
+        add = data.add_parser(name, help=about, description=told, formatter_class=form).add_argument
+        add("--output", required=True, default=none, help="the folder of the results")
         for option, kind, default, text in OPTIONS:
-            options: dict[str, Any] = {"type": kind} if callable(kind) else {"choices": kind}
+            look = {"type": kind} if callable(kind) else {"choices": kind}
             several = {"nargs": "+"} if isinstance(default, list) else {}
-            each.add_argument(f"--{option}", default=default, help=text, **options, **several)
-        return each.add_argument
+            add(option, default=default, help=text, **look, **several)
+        return add
 
-    add = subparser("digits", "the bundled digits: six kernels, ten classes")
+    add = adder("digits", "the bundled digits: six kernels, ten classes")
     add("--per-class", type=int, default=50, help="digits of each class, to 200")
-    add = subparser("fusion", "simulated kernels of two classes, any size")
+    add = adder("fusion", "simulated kernels of two classes, any size")
     add("--objects", type=int, default=2318, help="how many")
     add("--kernels", type=int, default=7, help="how many")
-    add = subparser("yeast", "the paper's yeast proteins, from the original download")
+    add = adder("yeast", "the paper's yeast proteins, from the original download")
     add("folder", help="the folder of its files; see load_yeast")
     add("--repair", choices=get_args(Method), help="for indefinite kernels")
     return parser
