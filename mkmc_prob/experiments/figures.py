@@ -1,8 +1,8 @@
 """The paper's three figures: ROC scores by matrix and by ratio, distances by ratio."""
 
-import itertools
 import os
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from ..errors import LabelError, MKMCError
 from ..plots.axes import axes_or_new, check_axes
-from ..stacks.labels import name_some
 from ..utils.arguments import checked, choice
 from .arguments import MODEL, folder_path
-from .looks import BARS, draw_methods, explain, matrix_ticks, mean_and_width, with_bars
-from .scores import place, score_of
+from .looks import BARS, draw_methods, explain, matrix_ticks, with_bars
+from .scores import DISTANCES, place, score_of
 
 if TYPE_CHECKING:  # Matplotlib is slow to import
     from matplotlib.axes import Axes
@@ -85,12 +84,10 @@ def plot_roc_by_matrix(
 
     values = score_of(study, "roc")
     values = values.isel(ratio=place(values, "ratio", ratio))
-    mean, width = mean_and_width(values, bars)
     sizes = values["train_size"].values.tolist()
     if axes is None:
-        options: dict[str, Any] = {"sharey": True, "layout": "constrained", "squeeze": False}
-        options["figsize"] = (PANEL * len(sizes), HEIGHT)
-        axes = plt.subplots(1, len(sizes), **options)[1][0]
+        figure = plt.figure(figsize=(PANEL * len(sizes), HEIGHT), layout="constrained")
+        axes = figure.subplots(1, len(sizes), sharey=True)
     axes = np.atleast_1d(np.asarray(axes, dtype=object))
     if axes.shape != (len(sizes),):
         raise LabelError(
@@ -100,13 +97,12 @@ def plot_roc_by_matrix(
         check_axes(ax, "axes")
     names = values["matrix"].values.tolist()
     step = min(0.2, 0.8 / values.sizes["completion"])
-    at = np.arange(len(names))
     for ax, size in zip(axes, sizes, strict=True):
-        parts = [part.sel(train_size=size) for part in (mean, width)]
-        entries = draw_methods(ax, study, at, step, *parts, linestyle="none")
-        for edge in at[1:] - 0.5:
-            apart = names[int(edge + 0.5)] == MODEL  # the model combines the kernels
-            ax.axvline(edge, color="0.4" if apart else "0.9", linewidth=0.8, zorder=0)
+        own = values.sel(train_size=size)
+        entries = draw_methods(ax, study, own, bars, np.arange(len(names)), step, linestyle="none")
+        for i, name in enumerate(names[1:]):  # the model combines the kernels
+            color = "0.4" if name == MODEL else "0.9"
+            ax.axvline(i + 0.5, color=color, linewidth=0.8, zorder=0)
         ax.set_xlim(-0.5, len(names) - 0.5)
         matrix_ticks(ax, names)
         ax.set_title(f"{size} training objects", fontsize="medium")
@@ -179,7 +175,7 @@ def plot_roc_by_ratio(
     return ax
 
 
-@checked(bars=choice(*BARS))
+@checked(score=choice(*DISTANCES), bars=choice(*BARS))
 def plot_distance_by_ratio(
     study: xr.Dataset,
     *,
@@ -225,8 +221,6 @@ def plot_distance_by_ratio(
     >>> plot_distance_by_ratio(study).get_xlabel()
     'ratio of missing rows'
     """
-    if score == "roc":
-        raise MKMCError("score: 'roc' is no distance. Draw it with plot_roc_by_ratio.")
     values = score_of(study, score).mean("kernel")
     return _draw_by_ratio(study, values, score.replace("_", " "), bars, axes_or_new(ax))
 
@@ -235,15 +229,9 @@ def file_formats(value: Any, what: str) -> list[str]:
     """Check the names of formats in which Matplotlib writes figures."""
     from matplotlib.figure import Figure
 
-    known = Figure().canvas.get_supported_filetypes()
-    given = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
-    for ending in given:
-        if not isinstance(ending, str) or ending not in known:
-            raise MKMCError(
-                f"{what}: Matplotlib does not write {ending!r}. Choose from "
-                f"{name_some(sorted(known), most=20)}."
-            )
-    return given
+    known = choice(*sorted(Figure().canvas.get_supported_filetypes()))
+    given = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+    return [known(ending, what) for ending in given]
 
 
 @checked(folder=folder_path, formats=file_formats, bars=choice(*BARS))
@@ -322,41 +310,35 @@ def write_figures(
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
-    drawn: dict[str, Figure] = {}
-    written: list[Path] = []
-    with mpl.rc_context(PRINT | {"figure.figsize": COLUMN}):
-        try:
-            for name in names:
-                drawn[name] = FIGURES[name](study, **options).figure
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, ending in itertools.product(drawn, formats):
-                path = folder / f"{name}.{ending}"
-                # Without a date the same study writes the same file.
-                metadata = {"CreationDate": None} if ending == "pdf" else None
-                try:
-                    drawn[name].savefig(path, metadata=metadata)
-                except Exception as error:  # some formats need other programs
-                    raise MKMCError(
-                        f"formats: {path} could not be written ({type(error).__name__}: {error}). "
-                        "Choose another format or folder."
-                    ) from error
-                written.append(path)
-        finally:
-            for figure in drawn.values():
-                plt.close(figure)
-    return written
+    drawn: dict[Path, Figure] = {}
+    with mpl.rc_context(PRINT | {"figure.figsize": COLUMN}), ExitStack() as stack:
+        for name in names:
+            figure = FIGURES[name](study, **options).figure
+            stack.callback(plt.close, figure)
+            drawn |= {folder / f"{name}.{ending}": figure for ending in formats}
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, figure in drawn.items():
+            # Without a date the same study writes the same file.
+            metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
+            try:
+                figure.savefig(path, metadata=metadata)
+            except Exception as error:  # some formats need other programs
+                raise MKMCError(
+                    f"formats: {path} could not be written ({type(error).__name__}: {error}). "
+                    "Choose another format or folder."
+                ) from error
+    return list(drawn)
 
 
 def _draw_by_ratio(
     study: xr.Dataset, values: xr.DataArray, what: str, bars: str, ax: "Axes"
 ) -> "Axes":
     """Draw a line with error bars per method over the ratios."""
-    mean, width = mean_and_width(values, bars)
     ratios = values["ratio"].values.astype(float)
-    gap = float(np.diff(np.sort(ratios)).min(initial=1.0)) if len(ratios) > 1 else 0.1
+    gap = float(np.diff(np.sort(ratios)).min()) if len(ratios) > 1 else 0.1
     step = min(0.1, 0.5 / values.sizes["completion"]) * gap
-    entries = draw_methods(ax, study, ratios, step, mean, width)
-    at = ratios[mean.notnull().any("completion").values]
+    entries = draw_methods(ax, study, values, bars, ratios, step)
+    at = ratios[values.notnull().any(["repetition", "completion"]).values]
     if len(at) <= 12:
         ax.set_xticks(at, [f"{ratio:g}" for ratio in at])
     ax.set_xlabel("ratio of missing rows")

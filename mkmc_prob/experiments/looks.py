@@ -1,10 +1,10 @@
 """Names, colors, error bars, legends and ticks of a study's figures."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from scipy import stats
 
 from ..plots.axes import COLORS, MARKERS, STYLES, legend, name_ticks
@@ -49,14 +49,11 @@ def looks_of(methods: list[str]) -> dict[str, dict[str, Any]]:
     """Return color, marker and line of each method; of built-in ones they never change."""
     from matplotlib import rcParams
 
-    order = [*METHOD_NAMES, *(name for name in methods if name not in METHOD_NAMES)]
+    order = list(dict.fromkeys([*METHOD_NAMES, *methods]))
+    cycles: dict[str, Sequence[Any]] = {"color": COLORS, "marker": MARKERS, "linestyle": STYLES}
+    size = {"markersize": 0.75 * rcParams["lines.markersize"]}
     return {
-        name: {
-            "color": COLORS[order.index(name) % len(COLORS)],
-            "marker": MARKERS[order.index(name) % len(MARKERS)],
-            "markersize": 0.75 * rcParams["lines.markersize"],
-            "linestyle": STYLES[order.index(name) % len(STYLES)],
-        }
+        name: size | {key: of[order.index(name) % len(of)] for key, of in cycles.items()}
         for name in methods
     }
 
@@ -77,14 +74,21 @@ def with_bars(what: str, bars: str, values: xr.DataArray) -> str:
 
 
 def draw_methods(
-    ax: "Axes", study: xr.Dataset, at: NDArray[Any], step: float, *parts: xr.DataArray, **style: Any
+    ax: "Axes",
+    study: xr.Dataset,
+    values: xr.DataArray,
+    bars: str,
+    at: Any,
+    step: float,
+    **more: Any,
 ) -> Entries:
-    """Draw means and error bars, the `parts`, around the places `at`, the methods `step` apart."""
-    methods, entries = parts[0]["completion"].values.tolist(), []
+    """Draw means and error bars around the places `at`, the methods `step` apart."""
+    methods, entries = values["completion"].values.tolist(), []
+    parts = mean_and_width(values, bars)
     for i, (method, look) in enumerate(looks_of(methods).items()):
         x = at + step * (i - (len(methods) - 1) / 2)
         y, error = (part.sel(completion=method).values for part in parts)
-        entries.append((method_name(study, method), ax.errorbar(x, y, yerr=error, **look | style)))
+        entries.append((method_name(study, method), ax.errorbar(x, y, yerr=error, **look | more)))
     return entries
 
 

@@ -17,6 +17,8 @@ SCORES = {
     "correlation_matrix_distance": ("repetition", "ratio", "completion", "kernel"),
     "relative_error": ("repetition", "ratio", "completion", "kernel"),
 }
+#: The scores that compare completed kernels with the true ones.
+DISTANCES = ("correlation_matrix_distance", "relative_error")
 #: Differences of scores that spread by no more than this share of the scores are equal: each of
 #: two differences carries the rounding of two scores, an eps of each.
 ROUNDING = 4 * float(np.finfo(np.float64).eps)

@@ -236,8 +236,8 @@ def entry(value):
     ("method", "cause", "message"),
     [
         (fails, OddError, "OddError: this and that"),
-        (lambda stack: stack, KernelError, "kernel 'a': .*missing .NaN.. A method fills in all"),
-        (lambda stack: stack.values, KernelError, "labelled stack .* is expected, not ndarray"),
+        (lambda stack: stack, KernelError, "kernel 'a': .*hidden .NaN.. A method fills in all"),
+        (lambda stack: stack.values, KernelError, "labeled stack .* is expected, not ndarray"),
         (lambda stack: None, KernelError, "not NoneType"),
         (spoiled(entry(np.nan)), KernelError, "kernel 'a': object 'o[0-9]*' is NaN in 1 entries"),
         (spoiled(entry(np.inf)), KernelError, "kernel 'a': the entry of objects .* is inf"),
@@ -351,11 +351,11 @@ def test_seed_has_no_default():
 
 def test_kernels_that_cannot_be_used():
     stack, classes = problem(kernels=2)
-    with pytest.raises(KernelError, match=r"kernels, kernel 'a': .*missing \(NaN\)"):
+    with pytest.raises(KernelError, match=r"kernels, kernel 'a': .*hidden \(NaN\)"):
         run_study(remove_objects(stack, 0.3, seed=0), classes, seed=0)
     with pytest.raises(LabelError, match="kernels: a kernel is called 'model'"):
         run_study(stack.assign_coords(kernel=["a", "model"]), classes, seed=0)
-    with pytest.raises(KernelError, match="kernels: a labelled stack"):
+    with pytest.raises(KernelError, match="kernels: a labeled stack"):
         run_study(stack.values, classes, seed=0)
 
 
