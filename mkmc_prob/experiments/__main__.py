@@ -111,9 +111,9 @@ def _parser() -> argparse.ArgumentParser:
         add = data.add_parser(name, help=about, description=told, formatter_class=form).add_argument
         add("--output", required=True, default=none, help="the folder of the results")
         for option, kind, default, text in OPTIONS:
-            look = {"type": kind} if callable(kind) else {"choices": kind}
-            several = {"nargs": "+"} if isinstance(default, list) else {}
-            add(option, default=default, help=text, **look, **several)
+            look: dict[str, Any] = {"type": kind} if callable(kind) else {"choices": kind}
+            look["nargs"] = "+" if isinstance(default, list) else None
+            add(option, default=default, help=text, **look)
         return add
 
     add = adder("digits", "the bundled digits: six kernels, ten classes")

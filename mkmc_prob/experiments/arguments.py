@@ -71,15 +71,12 @@ def complete_kernels(value: Any, what: str) -> xr.DataArray:
 
 def class_codes(classes: Any, objects: NDArray[Any]) -> NDArray[np.intp]:
     """Return the classes of `objects`, numbered from 0 in sorted order; others are ignored."""
-    found = type(classes).__name__
-    if isinstance(classes, xr.DataArray):
-        found = f"dims {classes.dims}, labels on {list(classes.indexes)}"
-        if classes.dims == ("object",) and "object" in classes.indexes:
-            classes = classes.to_series()
+    if isinstance(classes, xr.DataArray) and list(classes.indexes) == [*classes.dims] == ["object"]:
+        classes = classes.to_series()
     if not isinstance(classes, Mapping | pd.Series):
         raise LabelError(
-            f"classes: {found} found; a DataArray over 'object', a mapping or a Series is needed, "
-            "labeled by object."
+            f"classes: {type(classes).__name__} found; a mapping, a Series or a DataArray with the "
+            "dimension 'object' is needed, labeled by object."
         )
     within, given = as_labels(classes.keys(), "classes, objects"), [v for _, v in classes.items()]
     places = match(objects, within, "classes: none for object {}. Add it.")

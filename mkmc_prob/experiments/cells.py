@@ -114,7 +114,7 @@ class Study:
         stack = check_stack(stack, what="the stack it returned")
         for dim in stack.dims:
             if not stack.indexes[dim].equals(self.kernels.indexes[dim]):
-                raise LabelError(f"the stack it returned has other {dim}s, or in another order.")
+                raise LabelError(f"its {dim}s, or their order, are not those of the stack it got.")
         missing = np.isnan(stack.values)
         changed = ~missing & (stack.values != self.kernels.values)
         if changed.any():
@@ -126,9 +126,11 @@ class Study:
             )
         return self.kernels.copy(data=np.where(missing, np.nan, self.kernels.values))
 
-    def check_ratios(self, ratios: Iterable[float]) -> None:
-        """Raise if rows cannot be removed in the first repetition, before hours are spent."""
-        for ratio in ratios:
+    def check(self, repetitions: int, ratios: Iterable[float]) -> None:
+        """Raise now, not after hours, if objects cannot be divided or rows not be removed."""
+        for repetition in range(repetitions):
+            self.order(repetition)
+        for ratio in ratios:  # in the first repetition
             try:
                 self.incomplete(0, ratio)
             except MKMCError as error:

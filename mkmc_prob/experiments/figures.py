@@ -14,7 +14,7 @@ from ..errors import LabelError, MKMCError
 from ..plots.axes import axes_or_new, check_axes
 from ..utils.arguments import checked, choice
 from .arguments import MODEL, folder_path
-from .looks import BARS, draw_methods, explain, matrix_ticks, with_bars
+from .looks import BARS, draw_methods, explain, matrix_ticks, mean_and_width, with_bars
 from .scores import DISTANCES, place, score_of
 
 if TYPE_CHECKING:  # Matplotlib is slow to import
@@ -98,8 +98,8 @@ def plot_roc_by_matrix(
     names = values["matrix"].values.tolist()
     step = min(0.2, 0.8 / values.sizes["completion"])
     for ax, size in zip(axes, sizes, strict=True):
-        own = values.sel(train_size=size)
-        entries = draw_methods(ax, study, own, bars, np.arange(len(names)), step, linestyle="none")
+        parts = mean_and_width(values.sel(train_size=size), bars)
+        entries = draw_methods(ax, study, parts, np.arange(len(names)), step, linestyle="none")
         for i, name in enumerate(names[1:]):  # the model combines the kernels
             color = "0.4" if name == MODEL else "0.9"
             ax.axvline(i + 0.5, color=color, linewidth=0.8, zorder=0)
@@ -337,8 +337,9 @@ def _draw_by_ratio(
     ratios = values["ratio"].values.astype(float)
     gap = float(np.diff(np.sort(ratios)).min()) if len(ratios) > 1 else 0.1
     step = min(0.1, 0.5 / values.sizes["completion"]) * gap
-    entries = draw_methods(ax, study, values, bars, ratios, step)
-    at = ratios[values.notnull().any(["repetition", "completion"]).values]
+    mean, width = mean_and_width(values, bars)
+    entries = draw_methods(ax, study, (mean, width), ratios, step)
+    at = ratios[mean.notnull().any("completion").values]
     if len(at) <= 12:
         ax.set_xticks(at, [f"{ratio:g}" for ratio in at])
     ax.set_xlabel("ratio of missing rows")

@@ -26,7 +26,7 @@ def _array(value: Any) -> Any:
 
 #: The values of a cell's file, and what reads them.
 NAMES = (*Cell._fields, *Outcome._fields)
-KINDS = (int, float, str, *[_array] * 3, lambda value: _array(value).item(), bool, int, float)
+KINDS: Any = (int, float, str, *[_array] * 3, lambda value: _array(value).item(), bool, int, float)
 
 
 class Folder:

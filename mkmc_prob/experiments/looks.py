@@ -1,7 +1,7 @@
 """Names, colors, error bars, legends and ticks of a study's figures."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -14,8 +14,10 @@ from .scores import mean_and_sd
 if TYPE_CHECKING:  # Matplotlib is slow to import
     from matplotlib.axes import Axes
 
+#: Means, and half the lengths of their error bars.
+Parts: TypeAlias = tuple[xr.DataArray, xr.DataArray]
 #: The error bars of methods, by the names of the methods.
-Entries = list[tuple[str, Any]]
+Entries: TypeAlias = list[tuple[str, Any]]
 #: The error bars, as the axis describes them.
 BARS = {
     "se": "mean ± standard error",
@@ -58,14 +60,12 @@ def looks_of(methods: list[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def mean_and_width(values: xr.DataArray, bars: str) -> tuple[xr.DataArray, xr.DataArray]:
+def mean_and_width(values: xr.DataArray, bars: str) -> Parts:
     """Return the mean over the repetitions and half the length of its error bars."""
     mean, sd = mean_and_sd(values)
-    if bars == "sd":
-        return mean, sd
     n = values.count("repetition").where(lambda count: count > 1)
-    error = sd / n**0.5
-    return mean, error * (xr.apply_ufunc(stats.t.ppf, 0.975, n - 1) if bars == "ci" else 1.0)
+    error = sd if bars == "sd" else sd / n**0.5
+    return mean, error * xr.apply_ufunc(stats.t.ppf, 0.975, n - 1) if bars == "ci" else error
 
 
 def with_bars(what: str, bars: str, values: xr.DataArray) -> str:
@@ -74,21 +74,14 @@ def with_bars(what: str, bars: str, values: xr.DataArray) -> str:
 
 
 def draw_methods(
-    ax: "Axes",
-    study: xr.Dataset,
-    values: xr.DataArray,
-    bars: str,
-    at: Any,
-    step: float,
-    **more: Any,
+    ax: "Axes", study: xr.Dataset, parts: Parts, at: Any, step: float, **style: Any
 ) -> Entries:
     """Draw means and error bars around the places `at`, the methods `step` apart."""
-    methods, entries = values["completion"].values.tolist(), []
-    parts = mean_and_width(values, bars)
+    methods, entries = parts[0]["completion"].values.tolist(), []
     for i, (method, look) in enumerate(looks_of(methods).items()):
         x = at + step * (i - (len(methods) - 1) / 2)
         y, error = (part.sel(completion=method).values for part in parts)
-        entries.append((method_name(study, method), ax.errorbar(x, y, yerr=error, **look | more)))
+        entries.append((method_name(study, method), ax.errorbar(x, y, yerr=error, **look | style)))
     return entries
 
 

@@ -181,7 +181,8 @@ def _means(study: xr.Dataset) -> pd.DataFrame:
     """Return every score's mean and standard error, as text."""
     table = study_summary(study).map("{:.3f}".format)
     mean, error = (table.xs(name, axis=1, level=1) for name in ("mean", "standard_error"))
-    return (mean + " (" + error + ")").replace({r" \(nan\)": "", "nan": ""}, regex=True)
+    text = pd.DataFrame(mean + " (" + error + ")")
+    return text.replace({r" \(nan\)": "", "nan": ""}, regex=True)
 
 
 def _fits(study: xr.Dataset) -> pd.DataFrame:
@@ -199,6 +200,6 @@ def _markdown(table: pd.DataFrame, study: xr.Dataset) -> str:
     """Return a table and its index as Markdown, with the methods' names as figures show them."""
     names = {name: method_name(study, name) for name in study["completion"].values.tolist()}
     table = table.rename(names, level="completion").reset_index()
-    rows = [[name.replace("_", " ") for name in table], ["---"] * table.shape[1]]
+    rows = [[str(name).replace("_", " ") for name in table], ["---"] * table.shape[1]]
     rows += [[f"{v:g}" if isinstance(v, float) else str(v) for v in row] for row in table.values]
     return "\n".join("| " + " | ".join(c.replace("|", r"\|") for c in row) + " |" for row in rows)

@@ -39,7 +39,8 @@ def score_of(study: Any, score: Any) -> xr.DataArray:
             f"study: {score} has dims {dict(values.sizes)}; {dims} are needed, none of them empty, "
             "all but the first labeled. Select a single label as a list: .sel(ratio=[0.5])."
         )
-    return values.transpose(*dims).astype(np.float64)
+    found: xr.DataArray = values.transpose(*dims).astype(np.float64)
+    return found
 
 
 def place(values: xr.DataArray, dim: str, label: Any, *, what: str = "") -> int:
@@ -76,14 +77,15 @@ def check_pairs(values: xr.DataArray) -> None:
 
 def n_objects(study: xr.Dataset, train_sizes: NDArray[Any]) -> int:
     """Return the number of objects; raise if a training set leaves none to test."""
-    given = study.attrs.get("n_objects")
-    if (real_number(given) or 0) <= train_sizes.max():
+    given, largest = study.attrs.get("n_objects"), train_sizes.max()
+    number = real_number(given)
+    if number is None or number <= largest:
         raise MKMCError(
-            f"study: its attribute n_objects is {given!r}; for the corrected test it must be the "
-            f"number of objects, more than the train_size {train_sizes.max()}. Set it, for "
-            "example: study.assign_attrs(n_objects=2318)."
+            f"study: its attribute n_objects is {given!r}; the corrected test needs the number of "
+            f"objects, more than the train_size {largest}. Set it: study.assign_attrs("
+            "n_objects=2318), say."
         )
-    return int(given)
+    return int(number)
 
 
 def mean_and_sd(
