@@ -106,9 +106,11 @@ def _parser() -> argparse.ArgumentParser:
     data = parser.add_subparsers(dest="data", required=True, metavar="DATA")
 
     def adder(name: str, about: str) -> Callable[..., Any]:
-        told = f"{about[0].upper()}{about[1:]}. {CONTINUES}"
+        description = f"{about[0].upper()}{about[1:]}. {CONTINUES}"
         form, none = argparse.ArgumentDefaultsHelpFormatter, argparse.SUPPRESS
-        add = data.add_parser(name, help=about, description=told, formatter_class=form).add_argument
+        add = data.add_parser(
+            name, help=about, description=description, formatter_class=form
+        ).add_argument
         add("--output", required=True, default=none, help="the folder of the results")
         for option, kind, default, text in OPTIONS:
             look: dict[str, Any] = {"type": kind} if callable(kind) else {"choices": kind}

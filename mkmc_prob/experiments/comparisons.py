@@ -13,7 +13,7 @@ from .scores import DISTANCES, check_pairs, mean_and_sd, n_objects, place, score
 
 #: The tests of a table, the last of which it adjusts for their number.
 _P_VALUES = ("p_two_sample", "p_welch", "p_paired", "p_corrected")
-#: Why there is no test.
+#: Reasons why a test is NaN.
 TOO_FEW = "fewer than two repetitions have a score"
 EQUAL = "all differences are equal"
 
@@ -164,13 +164,12 @@ def compare_methods(
             "p_corrected": (p, "p of the corrected resampled paired test"),
         }
     dims = [dim for dim in values.dims if dim in count.dims]
-    return xr.Dataset(
-        {
-            name: variable.transpose(*dims).assign_attrs(long_name=text)
-            for name, (variable, text) in found.items()
-        },
-        attrs={"score": score, "baseline": baseline, "confidence": confidence},
-    )
+    compared = {
+        name: variable.transpose(*dims).assign_attrs(long_name=text)
+        for name, (variable, text) in found.items()
+    }
+    settings = {"score": score, "baseline": baseline, "confidence": confidence}
+    return xr.Dataset(compared, attrs=settings)
 
 
 def comparison_table(

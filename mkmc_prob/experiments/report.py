@@ -144,17 +144,17 @@ def write_study(
     study.nc table.csv report.md roc_by_matrix.pdf roc_by_matrix.png roc_by_ratio.pdf \
 roc_by_ratio.png distance_by_ratio.pdf distance_by_ratio.png
     """
-    table, where = study_table(study), Path(folder)
+    table, folder = study_table(study), Path(folder)
     report = study_report(study, ratio=ratio, paper=paper)
-    where.mkdir(parents=True, exist_ok=True)
-    paths = [where / name for name in ("study.nc", "table.csv", "report.md")]
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name for name in ("study.nc", "table.csv", "report.md")]
     write_netcdf(study, paths[0], what="study")
     with replace_file(paths[1]) as draft:
         table.to_csv(draft, index=False)
     absent, formats = [], ("pdf", "png")
     for name in FIGURES:
         try:
-            paths += write_figures([name], study, where, formats=formats, ratio=ratio, bars="se")
+            paths += write_figures([name], study, folder, formats=formats, ratio=ratio, bars="se")
         except MKMCError as error:
             absent.append(f"- {name}: {error}")
     if absent:

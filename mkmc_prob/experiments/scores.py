@@ -70,7 +70,7 @@ def check_pairs(values: xr.DataArray) -> None:
         at = (f"{dim} {first[dim].item()!r}" for dim in odd.dims)
         absent = name_some(values["completion"].values[first.values])
         raise MKMCError(
-            f"study: {values.name} of {absent} is NaN at {', '.join(at)}, where other methods "
+            f"study: {values.name} of {absent} is NaN at {', '.join(at)}, but other methods "
             "have a value. Leave one out: study.drop_sel(completion=...), or repetition=..."
         )
 

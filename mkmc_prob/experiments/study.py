@@ -211,9 +211,9 @@ def run_study(
     workers = min(workers, len(todo)) or 1
     computed = in_processes(_attempt, tasks(), workers=workers, ordered=False, install=EXTRA)
     # Cells differ by method and ratio: the overall rate (smoothing=0) predicts best.
-    shown: dict[str, Any] = {"initial": len(outcomes), "total": len(cells), "smoothing": 0}
-    shown |= {"desc": "study", "unit": " cells", "disable": not progress}
-    with tqdm(**shown) as bar, closing(computed):
+    options: dict[str, Any] = {"initial": len(outcomes), "total": len(cells), "smoothing": 0}
+    options |= {"desc": "study", "unit": " cells", "disable": not progress}
+    with tqdm(**options) as bar, closing(computed):
         try:
             for cell, outcome in computed:
                 in_flight.discard(cell)

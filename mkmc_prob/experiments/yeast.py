@@ -31,6 +31,7 @@ PROTEINS, POSITIVE = 2318, 497
 #: The suffixes of files named after a kernel; each may be followed by .gz.
 SUFFIXES = (".txt", ".tsv", ".tab")
 
+_DIMS = ("train_size", "completion")
 #: The published numbers (section 5, "Classification Performance"): `roc`, the mean ROC score of the
 #: model matrix, by the number of training proteins and by method; and `p_two_sample`, of t-tests of
 #: MKMC against the method (NaN for MKMC itself). About half of the rows and columns were missing.
@@ -38,11 +39,8 @@ SUFFIXES = (".txt", ".tsv", ".tab")
 #: lambda with these.
 PAPER_SCORES = xr.Dataset(
     {
-        "roc": (("train_size", "completion"), [[0.779, 0.721, 0.745], [0.848, 0.836, 0.832]]),
-        "p_two_sample": (
-            ("train_size", "completion"),
-            [[np.nan, 8.32e-5, 1.40e-3], [np.nan, 3.45e-2, 4.60e-3]],
-        ),
+        "roc": (_DIMS, [[0.779, 0.721, 0.745], [0.848, 0.836, 0.832]]),
+        "p_two_sample": (_DIMS, [[np.nan, 8.32e-5, 1.40e-3], [np.nan, 3.45e-2, 4.60e-3]]),
     },
     coords={"train_size": [200, 1000], "completion": ["mkmc", "zero", "mean"]},
     attrs={"ratio": 0.5, "strength": 0.001},
@@ -191,9 +189,8 @@ def _find(folder: Path, files: Mapping[str, str | os.PathLike[str]]) -> dict[str
                 f"files={{{name!r}: {fitting[0]!r}}}."
             )
         found[name] = files[name] if name in files else [*fitting, f"{name}.txt"][0]
-    if missing := [
-        f"{name!r} ({own})" for name, own in found.items() if not (folder / own).is_file()
-    ]:
+    missing = [f"{name!r} ({own})" for name, own in found.items() if not (folder / own).is_file()]
+    if missing:
         raise FileNotFoundError(
             f"{folder}: no file for {', '.join(missing)}. A file ends in "
             f"{', '.join(SUFFIXES)}, with or without .gz, or has a name of its own: "
@@ -246,8 +243,8 @@ def _stack(paths: Mapping[str, Path], proteins: "pd.Index[str]", *, centered: bo
                 f"{paths['labels']}: the first row, {proteins.name!r}, is no header but a protein "
                 f"of kernel {name!r}. Its label must be +1, -1 or 0 (unknown)."
             )
-        there = objects.intersection(proteins, sort=False)
-        part = stack_kernels({name: whole.sel(object=there, object_bis=there)}, objects=proteins)
+        common = objects.intersection(proteins, sort=False)
+        part = stack_kernels({name: whole.sel(object=common, object_bis=common)}, objects=proteins)
         del whole
         parts.append(center(part) if centered and name in CENTERED else part)
     return xr.concat(parts, "kernel", join="exact")
@@ -306,9 +303,7 @@ def _normalized(kernels: xr.DataArray, repair: Method | None) -> xr.DataArray:
             kernels = repair_spectrum(kernels, method=repair)
         return normalize(kernels)
     except KernelError as error:
-        remedy = (
-            "preprocess=False) returns the kernels as they are in the files, for you to change."
-        )
+        remedy = "preprocess=False) returns the kernels as they are in the files."
         if isinstance(error, IndefiniteKernelError):
             remedy = "repair='clip') does so before normalizing."
         raise type(error)(f"{error} load_yeast(..., {remedy}") from error

@@ -436,7 +436,7 @@ def test_a_score_that_only_some_methods_have_is_named(study):
     ] = np.nan
     message = (
         "study: roc of 'mkmc_chosen', 'zero' is NaN at repetition 4, ratio 0.2, matrix 'model', "
-        "train_size 1000, where other methods have a value"
+        "train_size 1000, but other methods have a value"
     )
     with pytest.raises(MKMCError, match=message):
         compare_methods(holey)
@@ -457,5 +457,5 @@ def test_the_number_of_objects_must_be_that_of_the_study(study):
     with pytest.raises(MKMCError, match="attribute n_objects is None"):
         compare_methods(without)
     compare_methods(without, score="relative_error")  # which has no test set
-    with pytest.raises(MKMCError, match="n_objects is 1000; .*more than the train_size 1000"):
+    with pytest.raises(MKMCError, match=r"n_objects is 1000; .*more than the train_size 1000"):
         compare_methods(study.assign_attrs(n_objects=1000))
