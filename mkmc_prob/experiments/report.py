@@ -13,8 +13,7 @@ from ..utils.netcdf import write_netcdf
 from .arguments import folder_path
 from .comparisons import comparison_table, study_summary
 from .figures import FIGURES, write_figures
-from .looks import method_name
-from .scores import SCORES, score_of
+from .scores import SCORES, method_name, score_of
 from .tables import study_table
 from .yeast import PAPER_SCORES
 

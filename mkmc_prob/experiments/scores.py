@@ -22,6 +22,13 @@ DISTANCES = ("correlation_matrix_distance", "relative_error")
 #: Differences of scores that spread by no more than this share of the scores are equal: each of
 #: two differences carries the rounding of two scores, an eps of each.
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
+#: The built-in methods as figures and reports name them, in the order of their colors.
+METHOD_NAMES = {
+    "mkmc": "MKMC",
+    "mkmc_chosen": "MKMC, chosen strength",
+    "zero": "zero imputation",
+    "mean": "mean imputation",
+}
 
 
 def score_of(study: Any, score: Any) -> xr.DataArray:
@@ -100,3 +107,17 @@ def mean_and_sd(
     several = values.count("repetition") > 1
     sd = values.std("repetition", ddof=1).where(several)
     return values.mean("repetition"), sd.where(spread > ROUNDING * size, 0.0).where(several)
+
+
+def method_name(study: xr.Dataset, method: str) -> str:
+    """Return a method's name in a legend; of MKMC with the strength of its fits, if it is one.
+
+    A study without the strengths of its fits has it as an attribute.
+    """
+    if method != "mkmc":
+        return METHOD_NAMES.get(method, method)
+    strengths = [study.attrs.get("strength")]
+    if "strength" in study and "completion" in study["strength"].dims:
+        strengths = np.unique(study["strength"].sel(completion=method)).tolist()
+    strength = real_number(strengths[0]) if len(strengths) == 1 else None
+    return METHOD_NAMES[method] + (f", strength {strength:g}" if strength else "")
