@@ -126,7 +126,8 @@ def write_study(
     Raises
     ------
     MKMCError, LabelError
-        If `study` is not a study, before anything is written, or `ratio` is not a number.
+        If `study` is not a study, before anything is written, or `ratio` is not a number; if netCDF
+        cannot hold one of its attributes.
     OSError
         If the folder cannot be made or written to.
 

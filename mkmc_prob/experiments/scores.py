@@ -73,9 +73,9 @@ def check_pairs(values: xr.DataArray) -> None:
     missing = values.isnull()
     odd = missing.any("completion") & ~missing.all("completion")
     if odd.any():
-        first = missing.isel(odd.argmax(...))
-        at = (f"{dim} {first[dim].item()!r}" for dim in odd.dims)
-        absent = name_some(values["completion"].values[first.values])
+        places = {dim: place.item() for dim, place in odd.argmax(...).items()}
+        at = (f"{dim} {odd[dim][place].item()!r}" for dim, place in places.items())
+        absent = name_some(values["completion"].values[missing.isel(places).values])
         raise MKMCError(
             f"study: {values.name} of {absent} is NaN at {', '.join(at)}, but other methods "
             "have a value. Leave one out: study.drop_sel(completion=...), or repetition=..."

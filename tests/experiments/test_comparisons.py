@@ -440,6 +440,8 @@ def test_a_score_that_only_some_methods_have_is_named(study):
     )
     with pytest.raises(MKMCError, match=message):
         compare_methods(holey)
+    with pytest.raises(MKMCError, match=message):  # repetitions need no labels
+        compare_methods(holey.drop_vars("repetition", errors="ignore"))
     for change in ({"repetition": [4]}, {"completion": ["zero", "mkmc_chosen"]}):
         compare_methods(holey.drop_sel(**change))  # as the message advises
     holey["relative_error"][{"repetition": 0, "ratio": 5, "completion": 0, "kernel": 3}] = np.nan
