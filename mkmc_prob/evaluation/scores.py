@@ -245,7 +245,7 @@ def _complete(stack: xr.DataArray, what: str) -> xr.DataArray:
 def aligned(
     stack: xr.DataArray, like: xr.DataArray, what: str, whose: str = "truth"
 ) -> xr.DataArray:
-    """Return `stack` with its kernels and objects in the order of `like`, which is `whose`."""
+    """Return `stack` in the order of the labels of `like`, which an error calls `whose`."""
     places = {
         dim: _places(like[dim].values, stack[dim].values, f"{what}: its {dim}s", whose)
         for dim in ("kernel", "object")

@@ -33,7 +33,7 @@ error_weight = real(
 
 
 def different_ratios(value: Any, what: str) -> list[float]:
-    """Return one or more ratios that differ even if they are rounded."""
+    """Return one or more ratios, all of them different after rounding."""
     several(lambda each, _: round(ratio(each, what), RATIO_DIGITS))(value, what)
     return [float(each) for each in np.atleast_1d(value)]
 

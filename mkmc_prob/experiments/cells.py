@@ -127,7 +127,7 @@ class Study:
         return self.kernels.copy(data=np.where(missing, np.nan, self.kernels.values))
 
     def check(self, repetitions: int, ratios: Iterable[float]) -> None:
-        """Raise now, not after hours, if objects cannot be divided or rows not be removed."""
+        """Raise now, not after hours, if objects cannot be divided or rows cannot be removed."""
         for repetition in range(repetitions):
             self.order(repetition)
         for ratio in ratios:  # in the first repetition

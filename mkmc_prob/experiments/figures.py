@@ -111,8 +111,8 @@ def plot_roc_by_matrix(
     for ax, size in zip(axes, sizes, strict=True):
         parts = mean_and_width(values.sel(train_size=size), bars)
         entries = draw_methods(ax, study, parts, np.arange(len(names)), step, linestyle="none")
-        for i, name in enumerate(names[1:]):  # the model combines the kernels
-            color = "0.4" if name == MODEL else "0.9"
+        for i, name in enumerate(names[1:]):
+            color = "0.4" if name == MODEL else "0.9"  # the model combines the kernels
             ax.axvline(i + 0.5, color=color, linewidth=0.8, zorder=0)
         ax.set_xlim(-0.5, len(names) - 0.5)
         matrix_ticks(ax, names)

@@ -127,11 +127,8 @@ def mkmc_chosen(
     return mkmc(stack, strength=best, tol=tol, **options)
 
 
-class NamedMethod(NamedTuple):
-    """A method, and the text by which a folder recognizes it."""
-
-    function: Method
-    definition: str
+#: A method, and the text by which a folder recognizes it.
+NamedMethod: TypeAlias = tuple[Method, str]
 
 
 def definition(function: Any) -> str:
@@ -208,8 +205,7 @@ def named_methods(
                 f"methods: {name!r} is the name of a built-in method. Give the other one a name of "
                 "its own."
             )
-        text = f"built-in {what}" if isinstance(what, str) else definition(what)
-        found[name] = NamedMethod(function, text)
+        found[name] = function, f"built-in {what}" if isinstance(what, str) else definition(what)
     if not found:
         raise MKMCError("methods: there are none; at least one is needed.")
     return found

@@ -206,7 +206,7 @@ def run_study(
     def tasks() -> Iterator[tuple[Study, Cell, Method]]:
         for cell in todo:
             in_flight.add(cell)
-            yield study, cell, found[cell.completion].function
+            yield study, cell, found[cell.completion][0]
 
     workers = min(workers, len(todo)) or 1
     computed = in_processes(_attempt, tasks(), workers=workers, ordered=False, install=EXTRA)
@@ -262,7 +262,7 @@ def _settings(
         "tol": tol,
         "max_iter": max_iter,
         "seed": study.seed,
-        "methods": {name: method.definition for name, method in methods.items()},
+        "methods": {name: text for name, (_, text) in methods.items()},
     }
 
 
