@@ -4,7 +4,8 @@ import numpy as np
 import xarray as xr
 
 from ..errors import KernelError
-from ..stacks.stack import check_stack, visible_objects
+from ..stacks.kernel_stack import KernelStack
+from ..stacks.stack import check_stack
 
 
 def zero_impute(stack: xr.DataArray) -> xr.DataArray:
@@ -84,11 +85,14 @@ def mean_impute(stack: xr.DataArray) -> xr.DataArray:
             [2. , 6. , 4. ],
             [3. , 4. , 3.5]]])
     """
-    completed = check_stack(stack)  # a copy
+    return impute_means(KernelStack.of(stack))
+
+
+def impute_means(stack: KernelStack) -> xr.DataArray:
+    """Return a checked stack with each missing object at the mean; see `mean_impute`."""
+    completed = stack.array.copy()
     completed.attrs = {"long_name": "kernel matrices, missing objects at the mean"}
-    visible = visible_objects(completed).values
-    names = completed["kernel"].values.tolist()
-    for name, matrix, v in zip(names, completed.values, visible, strict=True):
+    for name, matrix, v in zip(stack.names, completed.values, stack.visible, strict=True):
         if not v.any():
             raise KernelError(
                 f"kernel {name!r}: no object is visible, so there is no mean to impute. Leave "

@@ -4,13 +4,15 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from ..errors import IndefiniteKernelError, KernelError, LabelError
 from ..linalg.cholesky import cholesky, half_solve
 from ..linalg.symmetric import Matrix
-from ..stacks.labels import Labels, name_some, positions
+from ..stacks.kernel_stack import KernelStack
+from ..stacks.labels import Labels, match
 from ..stacks.matrix import rounding_of, square_matrix
-from ..stacks.stack import check_complete, check_stack, visible_objects
+from ..stacks.stack import check_complete
 
 
 def correlation_matrix_distance(truth: xr.DataArray, estimate: xr.DataArray) -> xr.DataArray:
@@ -49,12 +51,10 @@ def correlation_matrix_distance(truth: xr.DataArray, estimate: xr.DataArray) -> 
     >>> correlation_matrix_distance(truth, stack_kernels([[[1.0, 0.0], [0.0, 0.0]]])).item()
     0.5
     """
-    truth = _complete(truth, "truth")
-    estimate = _aligned(_complete(estimate, "estimate"), truth, "estimate")
-    # For unit vectors u and w, 1 - u'w = |u - w|^2 / 2, which does not cancel near 0.
-    difference = _unit(truth, "truth") - _unit(estimate, "estimate")
-    values = 0.5 * np.square(difference).sum(axis=(1, 2))
-    return _per_kernel(values, truth, "correlation_matrix_distance", "correlation matrix distance")
+    of = KernelStack(_complete(truth, "truth"))
+    estimate = aligned(_complete(estimate, "estimate"), of.array, "estimate")
+    values = matrix_distances(of, estimate.values)
+    return _per_kernel(values, of, "correlation_matrix_distance", "correlation matrix distance")
 
 
 def relative_error(
@@ -105,34 +105,51 @@ def relative_error(
     >>> relative_error(truth, estimate, incomplete).item()
     0.25
     """
-    truth = check_stack(truth, what="truth")
-    estimate = _aligned(_complete(estimate, "estimate"), truth, "estimate")
-    incomplete = _aligned(check_stack(incomplete, what="incomplete"), truth, "incomplete")
-    names, objects = truth["kernel"].values.tolist(), truth["object"].values
-    masks = visible_objects(truth).values, visible_objects(incomplete).values
-    values = np.full(len(names), np.nan)
-    for k, (visible, kept) in enumerate(zip(*masks, strict=True)):
-        if (kept & ~visible).any():
-            raise KernelError(
-                f"truth, kernel {names[k]!r}: object {objects[kept & ~visible].tolist()[0]!r} is "
-                "missing (NaN), but visible in `incomplete`. Pass the stack that objects were "
-                "removed from."
-            )
-        hidden = visible & ~kept
+    of = KernelStack.of(truth, what="truth")
+    estimate = aligned(_complete(estimate, "estimate"), of.array, "estimate")
+    incomplete = KernelStack.of(incomplete, what="incomplete").array
+    kept = KernelStack(aligned(incomplete, of.array, "incomplete")).visible
+    if (kept & ~of.visible).any():
+        k, i = np.argwhere(kept & ~of.visible)[0]
+        raise KernelError(
+            f"truth, kernel {of.names[k]!r}: object {of.objects[i].item()!r} is missing (NaN), but "
+            "visible in `incomplete`. Pass the stack that objects were removed from."
+        )
+    values = row_errors(of, estimate.values, kept)
+    return _per_kernel(values, of, "relative_error", "mean relative error of missing rows")
+
+
+def matrix_distances(truth: KernelStack, estimate: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the correlation matrix distance of each complete kernel from its estimate."""
+    # For unit vectors u and w, 1 - u'w = |u - w|^2 / 2, which does not cancel near 0.
+    values = (truth.array.values, "truth"), (estimate, "estimate")
+    one, other = (_unit(matrices, what, truth) for matrices, what in values)
+    return np.asarray(0.5 * np.square(one - other).sum(axis=(1, 2)))
+
+
+def row_errors(
+    truth: KernelStack, estimate: NDArray[np.float64], kept: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the mean relative error of each kernel's rows that are visible but not `kept`.
+
+    It is NaN for a kernel without such rows.
+    """
+    values = np.full(len(kept), np.nan)
+    for k, (visible, hidden) in enumerate(zip(truth.visible, truth.visible & ~kept, strict=True)):
         if not hidden.any():
             continue
         block = np.ix_(hidden, visible)
-        rows = truth.values[k][block]
+        rows = truth.array.values[k][block]
         size = np.abs(rows).max(axis=1, keepdims=True)  # squares of tiny entries would underflow
         if not size.all():
-            label = objects[hidden].tolist()[int(np.argmin(size))]
+            label = truth.objects[hidden][int(np.argmin(size))].item()
             raise KernelError(
-                f"truth, kernel {names[k]!r}: the row of object {label!r} is all zero, so its "
-                "relative error is undefined. Leave the object out."
+                f"truth, kernel {truth.names[k]!r}: the row of object {label!r} is all zero, so "
+                "its relative error is undefined. Leave the object out."
             )
-        errors = np.linalg.norm((estimate.values[k][block] - rows) / size, axis=1)
+        errors = np.linalg.norm((estimate[k][block] - rows) / size, axis=1)
         values[k] = (errors / np.linalg.norm(rows / size, axis=1)).mean()
-    return _per_kernel(values, truth, "relative_error", "mean relative error of missing rows")
+    return values
 
 
 def kl_divergence(a: Any, b: Any) -> float:
@@ -188,7 +205,7 @@ def kl_divergence(a: Any, b: Any) -> float:
             "aligned. Label both (pandas.DataFrame) or neither."
         )
     if objects is not None and others is not None:
-        place = _places(objects, others, "b: its objects are not those of a")
+        place = _places(objects, others, "b: its objects", "a")
         b = b[np.ix_(place, place)]
     if len(a) != len(b):
         raise KernelError(f"kl_divergence: a has {len(a)} objects, b has {len(b)}.")
@@ -225,42 +242,40 @@ def _complete(stack: xr.DataArray, what: str) -> xr.DataArray:
     return check_complete(stack, what=what, remedy=remedy)
 
 
-def _aligned(stack: xr.DataArray, truth: xr.DataArray, what: str) -> xr.DataArray:
-    """Return `stack` with its kernels and objects in the order of `truth`."""
-    kernels, objects = (
-        _places(truth[dim].values, stack[dim].values, f"{what}: its {dim}s are not those of truth")
+def aligned(
+    stack: xr.DataArray, like: xr.DataArray, what: str, whose: str = "truth"
+) -> xr.DataArray:
+    """Return `stack` in the order of the labels of `like`, which an error calls `whose`."""
+    places = {
+        dim: _places(like[dim].values, stack[dim].values, f"{what}: its {dim}s", whose)
         for dim in ("kernel", "object")
-    )
-    return stack.isel(kernel=kernels, object=objects, object_bis=objects)
+    }
+    return stack.isel(places | {"object_bis": places["object"]})
 
 
-def _places(wanted: Labels, within: Labels, problem: str) -> Any:
-    """Return the positions of `wanted` in `within`; raise LabelError if the labels differ."""
-    here, there = positions(wanted, within), positions(within, wanted)
-    odd = wanted[here < 0].tolist() + within[there < 0].tolist()
-    if odd:
-        raise LabelError(f"{problem}: {name_some(odd)} in one only. Select the same ones in both.")
-    return here
+def _places(wanted: Labels, within: Labels, what: str, whose: str) -> Any:
+    problem = f"{what} are not those of {whose}: {{}} in one only. Use the same labels in both."
+    return match(wanted, within, problem, exact=True)
 
 
-def _unit(stack: xr.DataArray, what: str) -> Matrix:
-    """Return the kernels of `stack`, each divided by its Frobenius norm."""
-    size = np.abs(stack.values).max(axis=(1, 2))
+def _unit(values: NDArray[np.float64], what: str, stack: KernelStack) -> NDArray[np.float64]:
+    """Return the matrices of the kernels of `stack`, each divided by its Frobenius norm."""
+    size = np.abs(values).max(axis=(1, 2))
     if not size.all():
-        name = stack["kernel"].values[int(np.argmin(size))].item()
+        name = stack.names[int(np.argmin(size))]
         raise KernelError(
             f"{what}, kernel {name!r}: all its entries are zero, so its correlation with another "
             "kernel is undefined. Leave the kernel out."
         )
-    scaled = stack.values / size[:, None, None]  # squares of tiny entries would underflow
+    scaled = values / size[:, None, None]  # squares of tiny entries would underflow
     return np.asarray(scaled / np.linalg.norm(scaled, axis=(1, 2), keepdims=True))
 
 
-def _per_kernel(values: Matrix, truth: xr.DataArray, name: str, long_name: str) -> xr.DataArray:
+def _per_kernel(values: Matrix, truth: KernelStack, name: str, long_name: str) -> xr.DataArray:
     return xr.DataArray(
         values,
         dims="kernel",
-        coords={"kernel": truth["kernel"].values},
+        coords={"kernel": truth.array["kernel"].values},
         name=name,
         attrs={"long_name": long_name},
     )

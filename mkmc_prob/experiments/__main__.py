@@ -4,10 +4,10 @@ import argparse
 import shlex
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from ..datasets import FusionProblem, load_multiple_features, make_fusion_problem
 from ..errors import MKMCError, MKMCWarning
@@ -50,21 +50,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(given: argparse.Namespace, command: str) -> None:
     kernels, classes = _data(given)
     out, options = Path(given.output), vars(given)
-    default = (given.protocol, given.of) == ("pairs", "rows")
+    names = ("ratios", "repetitions", "C", "strength", "tol", "max_iter", "seed", "workers")
+    fits = {name: options[name] for name in ("folds", "selection_tol", "tol", "max_iter")}
+    chosen = partial(mkmc_chosen, strengths=tuple(given.strengths), **fits)
     removing = partial(remove_objects, protocol=given.protocol, of=given.of)
-    fits = {name: options[name] for name in ("tol", "max_iter")}
-    choosing = {name: options[name] for name in ("folds", "selection_tol")}
-    chosen = partial(mkmc_chosen, strengths=tuple(given.strengths), **choosing, **fits)
-    settings = ("ratios", "repetitions", "train_sizes", "C", "strength", "seed", "workers")
     study = run_study(
         kernels,
         classes,
         methods=[{name: chosen} if name == "mkmc_chosen" else name for name in given.methods],
-        missingness=None if default else removing,
+        missingness=None if (given.protocol, given.of) == ("pairs", "rows") else removing,
+        train_sizes=given.train_sizes or None,
         folder=out / "cells",
         progress=True,
-        **{name: options[name] for name in settings},
-        **fits,
+        **{name: options[name] for name in names},
     ).assign_attrs(command=command)
     ratio = min(given.ratios, key=lambda share: abs(share - 0.5))
     for path in write_study(study, out, ratio=ratio, paper=given.data == "yeast"):
@@ -76,11 +74,30 @@ def _run(given: argparse.Namespace, command: str) -> None:
 def _data(given: argparse.Namespace) -> FusionProblem:
     """Return the kernels and classes that the arguments specify."""
     if given.data == "digits":
-        loaded = load_multiple_features(given.per_class, seed=given.seed)
-        return FusionProblem(loaded.kernels, loaded.classes)
+        return FusionProblem(*load_multiple_features(given.per_class, seed=given.seed)[:2])
     if given.data == "fusion":
         return make_fusion_problem(given.objects, given.kernels, seed=given.seed)
     return load_yeast(given.folder, repair=given.repair)
+
+
+#: The options of all subcommands: name, type or choices, default (a list takes several), help.
+OPTIONS: list[tuple[str, Any, Any, str]] = [
+    ("--repetitions", int, 10, "how many"),
+    ("--ratios", float, list(RATIOS), "shares of rows removed"),
+    ("--methods", METHODS, list(METHODS), "compared"),
+    ("--train-sizes", int, [], "training objects; none: two sizes"),
+    ("--C", float, [1.0], "weight of errors; of several, chosen by CV"),
+    ("--protocol", SIMPLE, "pairs", "of remove_objects"),
+    ("--of", ("rows", "entries"), "rows", "what a ratio is a share of"),
+    ("--strength", float, PAPER_STRENGTH, "lambda, of mkmc"),
+    ("--tol", float, TOL, f"of fits, in nats. {LOOSE}"),
+    ("--max-iter", int, 10_000, "of fits"),
+    ("--strengths", float, list(STRENGTHS), "of mkmc_chosen"),
+    ("--folds", int, 5, "of mkmc_chosen"),
+    ("--selection-tol", float, TOL, "of mkmc_chosen's selecting fits"),
+    ("--seed", int, 0, "of all random numbers"),
+    ("--workers", int, 1, "processes at a time"),
+]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,47 +105,27 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m mkmc_prob.experiments", description=ABOUT)
     data = parser.add_subparsers(dest="data", required=True, metavar="DATA")
 
-    def subparser(name: str, about: str) -> argparse.ArgumentParser:
-        return data.add_parser(
-            name,
-            help=about,
-            description=f"{about[0].upper()}{about[1:]}. {CONTINUES}",
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        )
-
-    digits = subparser("digits", "the bundled digits: six kernels, ten classes")
-    digits.add_argument("--per-class", type=int, default=50, help="digits of each class, to 200")
-    fusion = subparser("fusion", "simulated kernels of two classes, any size")
-    fusion.add_argument("--objects", type=int, default=2318, help="how many")
-    fusion.add_argument("--kernels", type=int, default=7, help="how many")
-    yeast = subparser("yeast", "the paper's yeast proteins, from the original download")
-    yeast.add_argument("folder", help="the folder of its files; see load_yeast")
-    yeast.add_argument("--repair", choices=get_args(Method), help="for indefinite kernels")
-    for each in (digits, fusion, yeast):
-        add = each.add_argument
-        none = argparse.SUPPRESS
+    def adder(name: str, about: str) -> Callable[..., Any]:
+        description = f"{about[0].upper()}{about[1:]}. {CONTINUES}"
+        form, none = argparse.ArgumentDefaultsHelpFormatter, argparse.SUPPRESS
+        add = data.add_parser(
+            name, help=about, description=description, formatter_class=form
+        ).add_argument
         add("--output", required=True, default=none, help="the folder of the results")
-        add("--repetitions", type=int, default=10, help="how many")
-        add("--ratios", type=float, nargs="+", default=list(RATIOS), help="shares of rows removed")
-        add("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="compared")
-        add("--train-sizes", type=int, nargs="+", help="training objects; None: two sizes")
-        add(
-            "--C",
-            type=float,
-            nargs="+",
-            default=[1.0],
-            help="weight of errors; of several, chosen by CV",
-        )
-        add("--protocol", choices=SIMPLE, default="pairs", help="of remove_objects")
-        add("--of", choices=["rows", "entries"], default="rows", help="what a ratio is a share of")
-        add("--strength", type=float, default=PAPER_STRENGTH, help="lambda, of mkmc")
-        add("--tol", type=float, default=TOL, help=f"of fits, in nats. {LOOSE}")
-        add("--max-iter", type=int, default=10_000, help="of fits")
-        add("--strengths", type=float, nargs="+", default=list(STRENGTHS), help="of mkmc_chosen")
-        add("--folds", type=int, default=5, help="of mkmc_chosen")
-        add("--selection-tol", type=float, default=TOL, help="of mkmc_chosen's selecting fits")
-        add("--seed", type=int, default=0, help="of all random numbers")
-        add("--workers", type=int, default=1, help="processes at a time")
+        for option, kind, default, text in OPTIONS:
+            look: dict[str, Any] = {"type": kind} if callable(kind) else {"choices": kind}
+            look["nargs"] = "+" if isinstance(default, list) else None
+            add(option, default=default, help=text, **look)
+        return add
+
+    add = adder("digits", "the bundled digits: six kernels, ten classes")
+    add("--per-class", type=int, default=50, help="digits of each class, to 200")
+    add = adder("fusion", "simulated kernels of two classes, any size")
+    add("--objects", type=int, default=2318, help="how many")
+    add("--kernels", type=int, default=7, help="how many")
+    add = adder("yeast", "the paper's yeast proteins, from the original download")
+    add("folder", help="the folder of its files; see load_yeast")
+    add("--repair", choices=get_args(Method), help="for indefinite kernels")
     return parser
 
 

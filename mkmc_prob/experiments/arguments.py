@@ -11,11 +11,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from pandas.api.types import is_scalar
 
-from ..errors import KernelError, LabelError, MKMCError
-from ..stacks.labels import as_labels, name_some
-from ..stacks.matrix import as_array
+from ..errors import LabelError, MKMCError
+from ..stacks.labels import as_labels, match
 from ..stacks.stack import check_complete
-from ..utils.arguments import Check, real
+from ..utils.arguments import real, several
 
 #: The paper's numbers of training objects, and the number of objects from which they are default.
 TRAIN_SIZES, ENOUGH = (200, 1000), 1200
@@ -33,17 +32,10 @@ error_weight = real(
 )
 
 
-def several(check: Check, *, digits: int | None = None) -> Check:
-    """Return a check for one or more values that differ if rounded to `digits`."""
-
-    def check_all(value: Any, what: str) -> list[Any]:
-        found = [check(each, what) for each in np.atleast_1d(as_array(value, what)).tolist()]
-        different = {each if digits is None else round(each, digits) for each in found}
-        if not found or len(different) < len(found):
-            raise KernelError(f"{what}: {value!r} found; give at least one, each once.")
-        return found
-
-    return check_all
+def different_ratios(value: Any, what: str) -> list[float]:
+    """Return one or more ratios, all of them different after rounding."""
+    several(lambda each, _: round(ratio(each, what), RATIO_DIGITS))(value, what)
+    return [float(each) for each in np.atleast_1d(value)]
 
 
 def error_weights(value: Any, what: str) -> float | list[float]:
@@ -79,22 +71,17 @@ def complete_kernels(value: Any, what: str) -> xr.DataArray:
 
 def class_codes(classes: Any, objects: NDArray[Any]) -> NDArray[np.intp]:
     """Return the classes of `objects`, numbered from 0 in sorted order; others are ignored."""
-    found = type(classes).__name__
-    if isinstance(classes, xr.DataArray):
-        found = f"dims {classes.dims}, labels on {list(classes.indexes)}"
-        if classes.dims == ("object",) and "object" in classes.indexes:
-            classes = classes.to_series()
+    if isinstance(classes, xr.DataArray) and list(classes.indexes) == [*classes.dims] == ["object"]:
+        classes = classes.to_series()
     if not isinstance(classes, Mapping | pd.Series):
         raise LabelError(
-            f"classes: {found} found; a DataArray over 'object', a mapping or a Series is needed, "
-            "labeled by object."
+            f"classes: {type(classes).__name__} found; a mapping, a Series or a DataArray with the "
+            "dimension 'object' is needed, labeled by object."
         )
-    as_labels(classes.keys(), "classes, objects")
-    table, wanted = dict(classes.items()), objects.tolist()
-    if absent := [label for label in wanted if label not in table]:
-        raise LabelError(f"classes: none for object {name_some(absent)}. Add it.")
-    values = [table[label] for label in wanted]
-    for label, value in zip(wanted, values, strict=True):
+    within, given = as_labels(classes.keys(), "classes, objects"), [v for _, v in classes.items()]
+    places = match(objects, within, "classes: none for object {}. Add it.")
+    values = [given[place] for place in places]
+    for label, value in zip(objects.tolist(), values, strict=True):
         if not is_scalar(value) or pd.isna(value):
             raise MKMCError(f"classes: {value!r} found for object {label!r}; a class is needed.")
     kinds = {(isinstance(value, str), isinstance(value, bool | np.bool_)) for value in values}
@@ -108,7 +95,5 @@ def class_codes(classes: Any, objects: NDArray[Any]) -> NDArray[np.intp]:
 
 def training_sizes(given: Any, size: int) -> tuple[int, ...]:
     """Return the numbers of training objects of `size` objects; by default the paper's."""
-    if given is None:
-        default = TRAIN_SIZES if size >= ENOUGH else (round(size / 6), round(5 * size / 6))
-        given = (max(number, 1) for number in default)
-    return tuple(given)
+    default = TRAIN_SIZES if size >= ENOUGH else (max(round(size / 6), 1), round(5 * size / 6))
+    return default if given is None else tuple(given)

@@ -3,6 +3,7 @@
 Its scores depend on the study's settings and on the cell only.
 """
 
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -16,9 +17,10 @@ from threadpoolctl import threadpool_limits
 
 from ..errors import KernelError, LabelError, MKMCError, MKMCWarning
 from ..evaluation.missingness import remove_objects
-from ..evaluation.scores import _unit
+from ..evaluation.scores import matrix_distances, row_errors
+from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import name_some
-from ..stacks.stack import check_stack, visible_objects
+from ..stacks.stack import check_stack
 from .classification import FOLDS, draw_order, need_sklearn, roc_area
 from .methods import Method, read_completion
 
@@ -101,22 +103,18 @@ class Study:
                 raise type(error)(f"missingness: {error}") from error
             except Exception as error:
                 raise MKMCError(f"missingness: {type(error).__name__}: {error}") from error
-        visible = visible_objects(stack).values.any(axis=1)
-        if not visible.all():
-            raise MKMCError(
-                f"kernel {name_some(stack['kernel'].values[~visible])} loses all its objects. "
-                "Pass a smaller ratio."
-            )
+        kept = KernelStack(stack).visible.any(axis=1)
+        if not kept.all():
+            names = name_some(stack["kernel"].values[~kept])
+            raise MKMCError(f"kernel {names} loses all its objects. Pass a smaller ratio.")
         return stack
 
     def _removed(self, stack: xr.DataArray) -> xr.DataArray:
         """Return what the user's `missingness` returned, checked."""
         stack = check_stack(stack, what="the stack it returned")
-        if not all(stack.indexes[dim].equals(self.kernels.indexes[dim]) for dim in stack.dims):
-            raise LabelError(
-                "the stack it returned has other kernels or objects, or another order of them. "
-                "Return the same labels."
-            )
+        for dim in stack.dims:
+            if not stack.indexes[dim].equals(self.kernels.indexes[dim]):
+                raise LabelError(f"its {dim}s, or their order, are not those of the stack it got.")
         missing = np.isnan(stack.values)
         changed = ~missing & (stack.values != self.kernels.values)
         if changed.any():
@@ -128,9 +126,11 @@ class Study:
             )
         return self.kernels.copy(data=np.where(missing, np.nan, self.kernels.values))
 
-    def check_ratios(self, ratios: Iterable[float]) -> None:
-        """Raise if rows cannot be removed in the first repetition, before hours are spent."""
-        for ratio in ratios:
+    def check(self, repetitions: int, ratios: Iterable[float]) -> None:
+        """Raise now, not after hours, if objects cannot be divided or rows cannot be removed."""
+        for repetition in range(repetitions):
+            self.order(repetition)
+        for ratio in ratios:  # in the first repetition
             try:
                 self.incomplete(0, ratio)
             except MKMCError as error:
@@ -162,37 +162,14 @@ class Study:
                 model /= self.strength + len(kernels)
             order = self.order(cell.repetition)
             roc = [
-                [
-                    roc_area(matrix, self.codes, order[:size], order[size:], C=self.C)
-                    for size in self.train_sizes
-                ]
-                for matrix in (*kernels, model)
+                roc_area(matrix, self.codes, order[:size], order[size:], C=self.C)
+                for matrix, size in itertools.product((*kernels, model), self.train_sizes)
             ]
-            hidden = ~visible_objects(incomplete).values
-            distance, error = distances(self.kernels, found.completed, hidden)
-            took = (found.converged, found.evaluations, seconds)
-            return Outcome(np.array(roc), distance, error, found.strength, *took)
-
-
-def distances(
-    truth: xr.DataArray, estimate: xr.DataArray, hidden: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return `correlation_matrix_distance` and `relative_error` by kernel, of checked stacks.
-
-    Both are NaN for a kernel without hidden objects.
-    """
-    apart = _unit(truth, "truth") - _unit(estimate, "what it returned")
-    correlation = 0.5 * np.square(apart).sum(axis=(1, 2))
-    error = np.full(len(hidden), np.nan)
-    for k in np.flatnonzero(hidden.any(axis=1)):
-        rows = truth.values[k][hidden[k]]
-        size = np.abs(rows).max(axis=1, keepdims=True)  # squares of tiny entries would be lost
-        if not size.all():
-            label = truth["object"].values[hidden[k]][int(np.argmin(size))].item()
-            raise KernelError(
-                f"kernel {truth['kernel'].values[k].item()!r}: the row of object {label!r} is all "
-                "zero, so no error is relative to it. Leave the object out."
+            truth, kept = KernelStack(self.kernels), KernelStack(incomplete).visible
+            distance = np.where(kept.all(axis=1), np.nan, matrix_distances(truth, kernels))
+            return Outcome(
+                np.reshape(roc, (-1, len(self.train_sizes))),
+                distance,
+                row_errors(truth, kernels, kept),
+                *(found.strength, found.converged, found.evaluations, seconds),
             )
-        errors = np.linalg.norm((estimate.values[k][hidden[k]] - rows) / size, axis=1)
-        error[k] = (errors / np.linalg.norm(rows / size, axis=1)).mean()
-    return np.where(hidden.any(axis=1), correlation, np.nan), error

@@ -110,7 +110,7 @@ def draw_order(
     train_sizes
         The sizes of the training sets.
     rng
-        Is advanced.
+        The generator, which is advanced.
     least
         How many objects of each class a training set needs.
 

@@ -9,11 +9,11 @@ from scipy import stats
 
 from ..errors import MKMCError
 from ..utils.arguments import checked, share
-from .scores import SCORES, check_pairs, mean_and_sd, n_objects, place, score_of
+from .scores import DISTANCES, check_pairs, mean_and_sd, n_objects, place, score_of
 
 #: The tests of a table, the last of which it adjusts for their number.
 _P_VALUES = ("p_two_sample", "p_welch", "p_paired", "p_corrected")
-#: Why there is no test.
+#: Reasons why a test is NaN.
 TOO_FEW = "fewer than two repetitions have a score"
 EQUAL = "all differences are equal"
 
@@ -126,13 +126,9 @@ def compare_methods(
     spread = difference_sd.where(difference_sd > 0)
     pooled = ((sd**2 + reference_sd**2) / 2) ** 0.5
     pooled = pooled.where(pooled > 0)
+    samples = (mean, sd.where(pooled > 0), n, reference_mean, reference_sd, n)
     student, welch = (
-        xr.apply_ufunc(
-            stats.ttest_ind_from_stats,
-            *(mean, sd.where(pooled > 0), n, reference_mean, reference_sd, n),
-            kwargs={"equal_var": equal},
-            output_core_dims=[[], []],
-        )
+        xr.apply_ufunc(stats.ttest_ind_from_stats, *samples, equal, output_core_dims=[[], []])
         for equal in (True, False)
     )
     low, high, t_paired, p_paired = _t_test(difference, spread, 1 / n, n, confidence)
@@ -168,13 +164,12 @@ def compare_methods(
             "p_corrected": (p, "p of the corrected resampled paired test"),
         }
     dims = [dim for dim in values.dims if dim in count.dims]
-    return xr.Dataset(
-        {
-            name: variable.transpose(*dims).assign_attrs(long_name=text)
-            for name, (variable, text) in found.items()
-        },
-        attrs={"score": score, "baseline": baseline, "confidence": confidence},
-    )
+    compared = {
+        name: variable.transpose(*dims).assign_attrs(long_name=text)
+        for name, (variable, text) in found.items()
+    }
+    settings = {"score": score, "baseline": baseline, "confidence": confidence}
+    return xr.Dataset(compared, attrs=settings)
 
 
 def comparison_table(
@@ -231,13 +226,11 @@ def comparison_table(
                mean        0.777      -0.033         0.100
     """
     values = score_of(study, score)
-    study = study.isel(ratio=[place(values, "ratio", ratio)])
-    rows, chosen = ["completion"], {"ratio": 0}
+    chosen, rows = {"ratio": [place(values, "ratio", ratio)]}, ["completion"]
     if score == "roc":
-        study = study.isel(matrix=[place(values, "matrix", matrix)])
-        rows, chosen = ["train_size", "completion"], {"ratio": 0, "matrix": 0}
-    compared = compare_methods(study, score=score, baseline=baseline, confidence=confidence)
-    compared = compared.isel(chosen, drop=True)
+        chosen["matrix"], rows = [place(values, "matrix", matrix)], ["train_size", "completion"]
+    options: dict[str, Any] = {"score": score, "baseline": baseline, "confidence": confidence}
+    compared = compare_methods(study.isel(chosen), **options).squeeze(list(chosen), drop=True)
     tests = [name for name in _P_VALUES if name in compared]
     own = compared.isel(completion=[0]).assign_coords(completion=[baseline])
     own = own[["baseline_mean", "baseline_sd"]].rename(baseline_mean="mean", baseline_sd="sd")
@@ -290,15 +283,10 @@ def study_summary(study: xr.Dataset, *, matrix: str = "model") -> pd.DataFrame:
     ratio completion
     0.5   mkmc        0.85            0.05
     """
-    parts = {}
-    for score in SCORES:
-        values = score_of(study, score)
-        if score == "roc":
-            values = values.isel(matrix=place(values, "matrix", matrix), drop=True)
-            for size in values["train_size"].values.tolist():
-                parts[f"roc_{size}"] = values.sel(train_size=size)
-        else:
-            parts[score] = values.mean("kernel")
+    roc = score_of(study, "roc")
+    roc = roc.isel(matrix=place(roc, "matrix", matrix), drop=True)
+    parts = {f"roc_{size}": roc.sel(train_size=size) for size in roc["train_size"].values.tolist()}
+    parts |= {score: score_of(study, score).mean("kernel") for score in DISTANCES}
     columns = {}
     for name, part in parts.items():
         mean, sd = mean_and_sd(part)

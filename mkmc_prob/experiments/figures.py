@@ -1,22 +1,21 @@
 """The paper's three figures: ROC scores by matrix and by ratio, distances by ratio."""
 
-import itertools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy import stats
 
 from ..errors import LabelError, MKMCError
-from ..plots.axes import axes_or_new, check_axes
-from ..stacks.labels import name_some
+from ..plots.axes import COLORS, MARKERS, STYLES, axes_or_new, check_axes, legend, name_ticks
 from ..utils.arguments import checked, choice
 from .arguments import MODEL, folder_path
-from .looks import BARS, draw_methods, explain, matrix_ticks, mean_and_width, with_bars
-from .scores import place, score_of
+from .scores import DISTANCES, METHOD_NAMES, mean_and_sd, method_name, place, score_of
 
 if TYPE_CHECKING:  # Matplotlib is slow to import
     from matplotlib.axes import Axes
@@ -32,6 +31,17 @@ PRINT: Any = {
     "errorbar.capsize": 2,
     "pdf.fonttype": 42,  # journals refuse Type 3
     "savefig.dpi": 300,
+}
+
+#: Means, and half the lengths of their error bars.
+Parts: TypeAlias = tuple[xr.DataArray, xr.DataArray]
+#: The error bars of methods, by the names of the methods.
+Entries: TypeAlias = list[tuple[str, Any]]
+#: The error bars, as the axis describes them.
+BARS = {
+    "se": "mean ± standard error",
+    "ci": "mean and 95% t interval",
+    "sd": "mean ± standard deviation",
 }
 
 
@@ -85,12 +95,10 @@ def plot_roc_by_matrix(
 
     values = score_of(study, "roc")
     values = values.isel(ratio=place(values, "ratio", ratio))
-    mean, width = mean_and_width(values, bars)
     sizes = values["train_size"].values.tolist()
     if axes is None:
-        options: dict[str, Any] = {"sharey": True, "layout": "constrained", "squeeze": False}
-        options["figsize"] = (PANEL * len(sizes), HEIGHT)
-        axes = plt.subplots(1, len(sizes), **options)[1][0]
+        figure = plt.figure(figsize=(PANEL * len(sizes), HEIGHT), layout="constrained")
+        axes = figure.subplots(1, len(sizes), sharey=True)
     axes = np.atleast_1d(np.asarray(axes, dtype=object))
     if axes.shape != (len(sizes),):
         raise LabelError(
@@ -100,13 +108,12 @@ def plot_roc_by_matrix(
         check_axes(ax, "axes")
     names = values["matrix"].values.tolist()
     step = min(0.2, 0.8 / values.sizes["completion"])
-    at = np.arange(len(names))
     for ax, size in zip(axes, sizes, strict=True):
-        parts = [part.sel(train_size=size) for part in (mean, width)]
-        entries = draw_methods(ax, study, at, step, *parts, linestyle="none")
-        for edge in at[1:] - 0.5:
-            apart = names[int(edge + 0.5)] == MODEL  # the model combines the kernels
-            ax.axvline(edge, color="0.4" if apart else "0.9", linewidth=0.8, zorder=0)
+        parts = mean_and_width(values.sel(train_size=size), bars)
+        entries = draw_methods(ax, study, parts, np.arange(len(names)), step, linestyle="none")
+        for i, name in enumerate(names[1:]):
+            color = "0.4" if name == MODEL else "0.9"  # the model combines the kernels
+            ax.axvline(i + 0.5, color=color, linewidth=0.8, zorder=0)
         ax.set_xlim(-0.5, len(names) - 0.5)
         matrix_ticks(ax, names)
         ax.set_title(f"{size} training objects", fontsize="medium")
@@ -179,7 +186,7 @@ def plot_roc_by_ratio(
     return ax
 
 
-@checked(bars=choice(*BARS))
+@checked(score=choice(*DISTANCES), bars=choice(*BARS))
 def plot_distance_by_ratio(
     study: xr.Dataset,
     *,
@@ -225,8 +232,6 @@ def plot_distance_by_ratio(
     >>> plot_distance_by_ratio(study).get_xlabel()
     'ratio of missing rows'
     """
-    if score == "roc":
-        raise MKMCError("score: 'roc' is no distance. Draw it with plot_roc_by_ratio.")
     values = score_of(study, score).mean("kernel")
     return _draw_by_ratio(study, values, score.replace("_", " "), bars, axes_or_new(ax))
 
@@ -235,15 +240,9 @@ def file_formats(value: Any, what: str) -> list[str]:
     """Check the names of formats in which Matplotlib writes figures."""
     from matplotlib.figure import Figure
 
-    known = Figure().canvas.get_supported_filetypes()
-    given = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
-    for ending in given:
-        if not isinstance(ending, str) or ending not in known:
-            raise MKMCError(
-                f"{what}: Matplotlib does not write {ending!r}. Choose from "
-                f"{name_some(sorted(known), most=20)}."
-            )
-    return given
+    known = choice(*sorted(Figure().canvas.get_supported_filetypes()))
+    given = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+    return [known(ending, what) for ending in given]
 
 
 @checked(folder=folder_path, formats=file_formats, bars=choice(*BARS))
@@ -322,40 +321,35 @@ def write_figures(
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
-    drawn: dict[str, Figure] = {}
-    written: list[Path] = []
-    with mpl.rc_context(PRINT | {"figure.figsize": COLUMN}):
-        try:
-            for name in names:
-                drawn[name] = FIGURES[name](study, **options).figure
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, ending in itertools.product(drawn, formats):
-                path = folder / f"{name}.{ending}"
-                # Without a date the same study writes the same file.
-                metadata = {"CreationDate": None} if ending == "pdf" else None
-                try:
-                    drawn[name].savefig(path, metadata=metadata)
-                except Exception as error:  # some formats need other programs
-                    raise MKMCError(
-                        f"formats: {path} could not be written ({type(error).__name__}: {error}). "
-                        "Choose another format or folder."
-                    ) from error
-                written.append(path)
-        finally:
-            for figure in drawn.values():
-                plt.close(figure)
-    return written
+    drawn: dict[Path, Figure] = {}
+    with mpl.rc_context(PRINT | {"figure.figsize": COLUMN}), ExitStack() as stack:
+        for name in names:
+            figure = FIGURES[name](study, **options).figure
+            stack.callback(plt.close, figure)
+            drawn |= {folder / f"{name}.{ending}": figure for ending in formats}
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, figure in drawn.items():
+            # Without a date the same study writes the same file.
+            metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
+            try:
+                figure.savefig(path, metadata=metadata)
+            except Exception as error:  # some formats need other programs
+                raise MKMCError(
+                    f"formats: {path} could not be written ({type(error).__name__}: {error}). "
+                    "Choose another format or folder."
+                ) from error
+    return list(drawn)
 
 
 def _draw_by_ratio(
     study: xr.Dataset, values: xr.DataArray, what: str, bars: str, ax: "Axes"
 ) -> "Axes":
     """Draw a line with error bars per method over the ratios."""
-    mean, width = mean_and_width(values, bars)
     ratios = values["ratio"].values.astype(float)
-    gap = float(np.diff(np.sort(ratios)).min(initial=1.0)) if len(ratios) > 1 else 0.1
+    gap = float(np.diff(np.sort(ratios)).min()) if len(ratios) > 1 else 0.1
     step = min(0.1, 0.5 / values.sizes["completion"]) * gap
-    entries = draw_methods(ax, study, ratios, step, mean, width)
+    mean, width = mean_and_width(values, bars)
+    entries = draw_methods(ax, study, (mean, width), ratios, step)
     at = ratios[mean.notnull().any("completion").values]
     if len(at) <= 12:
         ax.set_xticks(at, [f"{ratio:g}" for ratio in at])
@@ -363,3 +357,88 @@ def _draw_by_ratio(
     ax.set_ylabel(with_bars(what, bars, values))
     explain([ax], entries)
     return ax
+
+
+def mean_and_width(values: xr.DataArray, bars: str) -> Parts:
+    """Return the mean over the repetitions and half the length of its error bars."""
+    mean, sd = mean_and_sd(values)
+    n = values.count("repetition").where(lambda count: count > 1)
+    error = sd if bars == "sd" else sd / n**0.5
+    return mean, error * xr.apply_ufunc(stats.t.ppf, 0.975, n - 1) if bars == "ci" else error
+
+
+def with_bars(what: str, bars: str, values: xr.DataArray) -> str:
+    """Return the label of an axis with what its error bars are, if there are any."""
+    return f"{what}\n({BARS[bars]})" if values.sizes["repetition"] > 1 else what
+
+
+def draw_methods(
+    ax: "Axes", study: xr.Dataset, parts: Parts, at: Any, step: float, **style: Any
+) -> Entries:
+    """Draw means and error bars around the places `at`, the methods `step` apart.
+
+    Built-in methods have the same color, marker and line in every study.
+    """
+    from matplotlib import rcParams
+
+    methods, entries = parts[0]["completion"].values.tolist(), []
+    order = list(dict.fromkeys([*METHOD_NAMES, *methods]))
+    cycles: dict[str, Sequence[Any]] = {"color": COLORS, "marker": MARKERS, "linestyle": STYLES}
+    for i, method in enumerate(methods):
+        k = order.index(method)
+        look = {key: values[k % len(values)] for key, values in cycles.items()} | style
+        x = at + step * (i - (len(methods) - 1) / 2)
+        y, error = (part.sel(completion=method).values for part in parts)
+        size = 0.75 * rcParams["lines.markersize"]
+        drawn = ax.errorbar(x, y, yerr=error, markersize=size, **look)
+        entries.append((method_name(study, method), drawn))
+    return entries
+
+
+def explain(axes: "list[Axes]", entries: Entries) -> None:
+    """Draw the legend above `axes` that are a whole figure, else at the top of the first of them.
+
+    Above the axes it needs Matplotlib's constrained layout, which new figures have. In axes, the
+    y-axis is extended to make room.
+    """
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    ax = axes[0]
+    figure: Any = ax.get_figure(root=True)
+    constrained = isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine)
+    if constrained and set(figure.axes) == set(axes):
+        columns = _columns(entries, 72.0 * figure.get_figwidth())
+        legend(figure, entries, loc="outside upper center", ncols=columns, frameon=False)
+        return
+    columns = _columns(entries, 72.0 * ax.bbox.width / figure.dpi)
+    legend(ax, entries, loc="upper center", ncols=columns, fontsize="small")
+    figure.draw_without_rendering()  # only now the size of the legend is known
+    box: Any = ax.get_legend()
+    share = min(1.15 * box.get_window_extent().height / ax.bbox.height + 0.02, 0.8)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, low + (high - low) / (1.0 - share))
+
+
+def _columns(entries: Entries, points: float) -> int:
+    """Return how many columns of a legend of `entries` fit into a width in points."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import FontProperties
+
+    size = FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
+    # A letter is about 0.55 of the font's size wide, marker and gaps together about 5 of it.
+    widths = [size * (0.55 * len(name) + 5.0) for name, _ in entries]
+    for rows in range(1, len(entries)):
+        columns = [widths[i : i + rows] for i in range(0, len(widths), rows)]
+        if sum(map(max, columns)) <= points:
+            return len(columns)
+    return 1
+
+
+def matrix_ticks(ax: "Axes", names: list[str]) -> None:
+    """Label the matrices, at an angle if the names do not fit side by side."""
+    name_ticks(ax, names, axis="x")
+    figure: Any = ax.get_figure(root=True)
+    slot = 72.0 * ax.bbox.width / figure.dpi / len(names)
+    for text in ax.get_xticklabels():
+        if max(map(len, names)) * 0.6 * float(text.get_fontsize()) > slot:
+            text.set(rotation=30, ha="right", rotation_mode="anchor")

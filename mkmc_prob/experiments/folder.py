@@ -1,8 +1,7 @@
 """The files of a study: its settings, and one small JSON file for each finished cell."""
 
 import json
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -19,6 +18,15 @@ LAYOUT = 1
 SETTINGS = "settings.json"
 #: The longest file name of a method that every file system takes.
 LONGEST_NAME = 150
+
+
+def _array(value: Any) -> Any:
+    return np.array(value, dtype=np.float64)  # null becomes NaN
+
+
+#: The values of a cell's file, and what reads them.
+NAMES = (*Cell._fields, *Outcome._fields)
+KINDS: Any = (int, float, str, *[_array] * 3, lambda value: _array(value).item(), bool, int, float)
 
 
 class Folder:
@@ -46,17 +54,19 @@ class Folder:
                 f"folder: {self.path} holds cells of method {name_some(stray)}, which is not in "
                 f"{SETTINGS}. Delete these cells."
             )
-        methods = known["methods"] | settings["methods"]
-        here = _flat(settings | {"methods": methods})
-        there = _flat(known | {"methods": methods | known["methods"]})
-        for key in here | there:
-            if here.get(key) != there.get(key):
+        methods = settings["methods"] | known["methods"]
+        pairs = {key: (known.get(key), settings.get(key)) for key in known | settings}
+        del pairs["methods"]
+        for name, own in settings["methods"].items():
+            pairs[f"the definition of method {name!r}"] = (methods[name], own)
+        for key, (there, here) in pairs.items():
+            if there != here:
                 raise MKMCError(
-                    f"folder: {self.path} holds cells of other settings: {key} is "
-                    f"{there.get(key)!r} there and {here.get(key)!r} here. Use another folder."
+                    f"folder: {self.path} holds cells of other settings: {key} is {there!r} there "
+                    f"and {here!r} here. Use another folder."
                 )
         if methods != known["methods"]:
-            self._write(file, known | {"methods": methods})
+            self._write(file, known | {"methods": known["methods"] | methods})
 
     def settings(self) -> dict[str, Any]:
         """Return the settings on record; raise MKMCError if there are none."""
@@ -110,20 +120,20 @@ class Folder:
     def _read(self, file: Path) -> tuple[Cell, Outcome]:
         """Return a finished cell; raise ValueError, KeyError or TypeError if `file` is damaged."""
         content = json.loads(file.read_text(encoding="utf-8"))
-        kinds: tuple[Callable[[Any], Any], ...]
-        kinds = (int, float, str, _array, _array, _array, _number, bool, int, float)
-        names = (*Cell._fields, *Outcome._fields)
-        values = [kind(content[name]) for kind, name in zip(kinds, names, strict=True)]
+        values = [kind(content[name]) for name, kind in zip(NAMES, KINDS, strict=True)]
         cell, outcome = Cell(*values[:3]), Outcome(*values[3:])
-        written = json.dumps(_content(cell, outcome), sort_keys=True)
-        if written != json.dumps(content, sort_keys=True) or file != self._file(cell):
-            raise ValueError("other types than those written, or another cell")
-        roc = outcome.roc
+        roc, *distances = outcome[:3]
         numbers = np.hstack([np.ravel(value) for value in outcome])
-        if roc.ndim != 2 or {len(roc) - 1} != {*map(len, outcome[1:3])}:
-            raise ValueError("other shapes")
-        if not (roc <= 1).all() or np.isinf(numbers).any() or (numbers < 0).any():
-            raise ValueError("numbers out of range")
+        if (
+            json.dumps(_content(cell, outcome), sort_keys=True)
+            != json.dumps(content, sort_keys=True)  # other types than those written
+            or file != self._file(cell)
+            or {len(roc) - 1} != {*map(len, distances)}
+            or not (roc <= 1).all()
+            or np.isinf(numbers).any()
+            or (numbers < 0).any()
+        ):
+            raise ValueError("other types, shapes, numbers or labels than a study writes")
         return cell, outcome
 
     def _write(self, file: Path, content: dict[str, Any]) -> None:
@@ -131,29 +141,7 @@ class Folder:
             draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def _flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings by what an error calls them."""
-    methods = {f"the definition of method {n!r}": d for n, d in settings["methods"].items()}
-    return {key: value for key, value in settings.items() if key != "methods"} | methods
-
-
-def _content(cell: Cell, outcome: Outcome) -> dict[str, Any]:
+def _content(cell: Cell, outcome: Outcome) -> Any:
     """Return what a cell's file holds. Python writes the shortest text that reads as the float."""
-    return cell._asdict() | {name: _plain(value) for name, value in outcome._asdict().items()}
-
-
-def _plain(value: Any) -> Any:
-    """Return `value` in JSON's types."""
-    if isinstance(value, np.ndarray | list):
-        return [_plain(item) for item in value]
-    if isinstance(value, float | np.floating):
-        return None if np.isnan(value) else float(value)
-    return value
-
-
-def _array(value: Any) -> Any:
-    return np.array(value, dtype=np.float64)  # null becomes NaN
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
+    text = json.dumps(cell._asdict() | outcome._asdict(), default=lambda array: array.tolist())
+    return json.loads(text, parse_constant=lambda _: None)  # NaN is null

@@ -10,9 +10,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..errors import LabelError, MKMCError
+from ..errors import MKMCError
 from ..evaluation.baselines import mean_impute, zero_impute
 from ..evaluation.missingness import remove_objects
+from ..evaluation.scores import aligned
 from ..fitting.fit import fit
 from ..fitting.result import MKMCResult
 from ..fitting.selection import STRENGTHS, select_strength
@@ -126,11 +127,8 @@ def mkmc_chosen(
     return mkmc(stack, strength=best, tol=tol, **options)
 
 
-class NamedMethod(NamedTuple):
-    """A method, and the text by which a folder recognizes it."""
-
-    function: Method
-    definition: str
+#: A method, and the text by which a folder recognizes it.
+NamedMethod: TypeAlias = tuple[Method, str]
 
 
 def definition(function: Any) -> str:
@@ -190,13 +188,12 @@ def named_methods(
     found: dict[str, NamedMethod] = {}
     single = isinstance(given, str | Mapping) or not isinstance(given, Iterable)
     listed = [given] if single else given
-    pairs = (item.items() if isinstance(item, Mapping) else [(item, item)] for item in listed)
-    for name, what in itertools.chain.from_iterable(pairs):
-        if not isinstance(name, str) or not name:
-            raise MKMCError(f"methods: name {name!r} found; a text is needed.")
-        as_labels([name], "methods")  # refuse now what cannot be saved
-        if name in found:
-            raise MKMCError(f"methods: {name!r} occurs more than once. Give each its own name.")
+    items = (item.items() if isinstance(item, Mapping) else [(item, item)] for item in listed)
+    pairs = list(itertools.chain.from_iterable(items))
+    if odd := [name for name, _ in pairs if not isinstance(name, str) or not name]:
+        raise MKMCError(f"methods: name {odd[0]!r} found; a text is needed.")
+    as_labels([name for name, _ in pairs], "methods")
+    for name, what in pairs:
         function = built_in.get(what, what) if isinstance(what, str) else what
         if not callable(function):
             raise MKMCError(
@@ -208,8 +205,7 @@ def named_methods(
                 f"methods: {name!r} is the name of a built-in method. Give the other one a name of "
                 "its own."
             )
-        text = f"built-in {what}" if isinstance(what, str) else definition(what)
-        found[name] = NamedMethod(function, text)
+        found[name] = function, f"built-in {what}" if isinstance(what, str) else definition(what)
     if not found:
         raise MKMCError("methods: there are none; at least one is needed.")
     return found
@@ -248,17 +244,9 @@ def read_completion(returned: Any, incomplete: xr.DataArray) -> Completion:
     stack = returned.completed if fitted else returned
     what, remedy = "what it returned", "A method fills in all entries."
     stack = check_complete(stack, what=what, remedy=remedy)
-    for dim in ("kernel", "object"):
-        odd = incomplete.indexes[dim].symmetric_difference(stack.indexes[dim], sort=False)
-        if len(odd):
-            raise LabelError(
-                f"{what}: its {dim}s are not those of the stack it got: {name_some(odd.tolist())} "
-                "in one only. Return the same labels."
-            )
-    objects = {dim: incomplete[dim].values for dim in ("object", "object_bis")}
-    stack = stack.sel(objects | {"kernel": incomplete["kernel"].values})
+    stack = aligned(stack, incomplete, what, "the stack it got")
     if not fitted:
         return Completion(stack)
-    model = returned.model.covariance.sel(objects).values
+    model = returned.model.covariance.sel(object=stack["object"], object_bis=stack["object_bis"])
     evaluations = int(returned.trace["evaluations"][-1])
-    return Completion(stack, model, returned.prior.strength, returned.converged, evaluations)
+    return Completion(stack, model.values, returned.prior.strength, returned.converged, evaluations)

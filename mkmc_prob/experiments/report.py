@@ -9,11 +9,11 @@ import xarray as xr
 from ..errors import MKMCError
 from ..utils.arguments import checked, real
 from ..utils.files import replace_file
+from ..utils.netcdf import write_netcdf
 from .arguments import folder_path
 from .comparisons import comparison_table, study_summary
 from .figures import FIGURES, write_figures
-from .looks import method_name
-from .scores import SCORES, score_of
+from .scores import SCORES, method_name, score_of
 from .tables import study_table
 from .yeast import PAPER_SCORES
 
@@ -74,34 +74,31 @@ def study_report(study: xr.Dataset, *, ratio: float = 0.5, paper: bool = False) 
     words = {"n_objects": "objects", "n_kernels": "kernels", "n_classes": "classes"}
     counts = [f"{attrs[key]} {word}" for key, word in words.items() if key in attrs]
     counts.append(f"{study.sizes['repetition']} repetitions")
-    lines = [
-        f"# Completion study: {', '.join(counts)}",
-        "",
-        f"## ROC scores of the model matrix, {100 * ratio:g} % of the rows removed",
-        "",
-    ]
+    parts = [f"# Completion study: {', '.join(counts)}"]
+    parts.append(f"## ROC scores of the model matrix, {100 * ratio:g} % of the rows removed")
+    known = study["completion"].values.tolist()
+    baseline = "mkmc" if "mkmc" in known else known[0]
     try:
-        lines += [
-            _markdown(_compared(study, ratio, paper)),
-            "",
-            f"Differences are relative to {method_name(study, _baseline(study))}. The two-sample "
+        parts += [
+            _markdown(_compared(study, ratio, baseline, paper), study),
+            f"Differences are relative to {method_name(study, baseline)}. The two-sample "
             "test is the paper's; the paired one uses that all methods see the same removals and "
             "divisions; the corrected one (Nadeau and Bengio 2003) accounts for the objects that "
             "repetitions share. d is Cohen's d, pooled and paired.",
         ]
     except MKMCError as error:
-        lines.append(f"The methods are not compared: {error}")
-    lines += ["", "## Means over the repetitions (standard errors)", ""]
+        parts.append(f"The methods are not compared: {error}")
+    parts.append("## Means over the repetitions (standard errors)")
     try:
-        means = _markdown(_means(study))
-        lines += [means, "", "Distances are means over the kernels with missing rows."]
+        means = _markdown(_means(study), study)
+        parts += [means, "Distances are means over the kernels with missing rows."]
     except MKMCError as error:  # there is no model matrix
-        lines.append(f"Left out: {error}")
+        parts.append(f"Left out: {error}")
     took = {"strength", "evaluations", "converged"} <= set(study.data_vars)
     if took and study["strength"].notnull().any():
-        lines += ["", "## Fits: medians over the repetitions", "", _markdown(_fits(study))]
-    lines += ["", "## Settings", "", *(f"- {name}: {value}" for name, value in attrs.items())]
-    return "\n".join(lines) + "\n"
+        parts += ["## Fits: medians over the repetitions", _markdown(_fits(study), study)]
+    parts += ["## Settings", "\n".join(f"- {name}: {value}" for name, value in attrs.items())]
+    return "\n\n".join(parts) + "\n"
 
 
 @checked(folder=folder_path, ratio=number)
@@ -129,7 +126,8 @@ def write_study(
     Raises
     ------
     MKMCError, LabelError
-        If `study` is not a study, before anything is written, or `ratio` is not a number.
+        If `study` is not a study, before anything is written, or `ratio` is not a number; if netCDF
+        cannot hold one of its attributes.
     OSError
         If the folder cannot be made or written to.
 
@@ -146,18 +144,17 @@ def write_study(
     study.nc table.csv report.md roc_by_matrix.pdf roc_by_matrix.png roc_by_ratio.pdf \
 roc_by_ratio.png distance_by_ratio.pdf distance_by_ratio.png
     """
-    table, where = study_table(study), Path(folder)
+    table, folder = study_table(study), Path(folder)
     report = study_report(study, ratio=ratio, paper=paper)
-    where.mkdir(parents=True, exist_ok=True)
-    paths = [where / name for name in ("study.nc", "table.csv", "report.md")]
-    with replace_file(paths[0]) as draft:
-        study.to_netcdf(draft, engine="h5netcdf")
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name for name in ("study.nc", "table.csv", "report.md")]
+    write_netcdf(study, paths[0], what="study")
     with replace_file(paths[1]) as draft:
         table.to_csv(draft, index=False)
     absent, formats = [], ("pdf", "png")
     for name in FIGURES:
         try:
-            paths += write_figures([name], study, where, formats=formats, ratio=ratio, bars="se")
+            paths += write_figures([name], study, folder, formats=formats, ratio=ratio, bars="se")
         except MKMCError as error:
             absent.append(f"- {name}: {error}")
     if absent:
@@ -167,54 +164,42 @@ roc_by_ratio.png distance_by_ratio.pdf distance_by_ratio.png
     return paths
 
 
-def _baseline(study: xr.Dataset) -> str:
-    """Return the method with which the others are compared: MKMC, or the first."""
-    known: list[str] = study["completion"].values.tolist()
-    return "mkmc" if "mkmc" in known else known[0]
-
-
-def _compared(study: xr.Dataset, ratio: float, paper: bool) -> pd.DataFrame:
+def _compared(study: xr.Dataset, ratio: float, baseline: str, paper: bool) -> pd.DataFrame:
     """Return the comparison at one ratio as text, with the paper's means if `paper`."""
-    table = comparison_table(study, ratio=ratio, baseline=_baseline(study))
+    table = comparison_table(study, ratio=ratio, baseline=baseline)
     shown = table[list(COLUMNS)].rename(columns=COLUMNS)
-    for name in map(str, shown.columns):
+    for name in COLUMNS.values():
         form = "{:.2g}" if name.startswith("p,") else "{:.3f}"
-        shown[name] = shown[name].map(form.format).replace("nan", "")
+        shown[name] = shown[name].map(form.format)
     if paper:
-        scores = PAPER_SCORES["roc"].to_series()
-        found = scores.reindex(shown.index).map("{:.3f}".format).replace("nan", "")
-        shown.insert(0, "the paper's", found)
-    return _named(shown.reset_index(), study)
+        scores = PAPER_SCORES["roc"].to_series().reindex(shown.index)
+        shown.insert(0, "the paper's", scores.map("{:.3f}".format))
+    return shown.replace("nan", "")
 
 
 def _means(study: xr.Dataset) -> pd.DataFrame:
     """Return every score's mean and standard error, as text."""
-    table = study_summary(study).apply(lambda column: column.map("{:.3f}".format))
-    text = pd.DataFrame(index=table.index)
-    for name in table.columns.unique("score"):
-        text[name] = table[name, "mean"] + " (" + table[name, "standard_error"] + ")"
-    text = text.replace({r" \(nan\)": "", "nan": ""}, regex=True)
-    return _named(text.reset_index(), study)
+    table = study_summary(study).map("{:.3f}".format)
+    mean, error = (table.xs(name, axis=1, level=1) for name in ("mean", "standard_error"))
+    text = pd.DataFrame(mean + " (" + error + ")")
+    return text.replace({r" \(nan\)": "", "nan": ""}, regex=True)
 
 
 def _fits(study: xr.Dataset) -> pd.DataFrame:
     """Return medians of the fits, of the methods that fit."""
-    took = study[["strength", "evaluations"]].median("repetition").to_dataframe()
-    took["converged"] = study["converged"].mean("repetition").to_series().map("{:.0%}".format)
-    took = took[took["strength"].notna()]
-    return _named(took.reset_index()[["ratio", "completion", *took.columns]], study)
-
-
-def _named(table: pd.DataFrame, study: xr.Dataset) -> pd.DataFrame:
-    """Return a table with the methods' names as figures show them."""
-    names = {name: method_name(study, name) for name in study["completion"].values.tolist()}
-    return table.assign(completion=table["completion"].map(names)).rename(
-        columns=lambda name: name.replace("_", " ")
+    took = (
+        study[["strength", "evaluations"]]
+        .median("repetition")
+        .to_dataframe(["ratio", "completion"])
     )
+    took["converged"] = study["converged"].mean("repetition").to_series().map("{:.0%}".format)
+    return took[took["strength"].notna()]
 
 
-def _markdown(table: pd.DataFrame) -> str:
-    """Return a table of text and labels as Markdown."""
-    rows = [list(map(str, table.columns)), ["---"] * table.shape[1]]
+def _markdown(table: pd.DataFrame, study: xr.Dataset) -> str:
+    """Return a table and its index as Markdown, with the methods' names as figures show them."""
+    names = {name: method_name(study, name) for name in study["completion"].values.tolist()}
+    table = table.rename(names, level="completion").reset_index()
+    rows = [[str(name).replace("_", " ") for name in table], ["---"] * table.shape[1]]
     rows += [[f"{v:g}" if isinstance(v, float) else str(v) for v in row] for row in table.values]
     return "\n".join("| " + " | ".join(c.replace("|", r"\|") for c in row) + " |" for row in rows)

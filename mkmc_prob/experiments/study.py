@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from ..errors import ConvergenceWarning, MKMCError, warn
 from ..stacks.stack import warn_of_scales
-from ..utils.arguments import checked, optional, positive, tolerance, whole
+from ..utils.arguments import checked, optional, positive, several, tolerance, whole
 from ..utils.processes import PoolError, in_processes, need_joblib
 from ..utils.version import __version__
 from . import arguments
@@ -40,9 +40,9 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
 
 @checked(
     kernels=arguments.complete_kernels,
-    ratios=arguments.several(arguments.ratio, digits=arguments.RATIO_DIGITS),
+    ratios=arguments.different_ratios,
     repetitions=whole(least=1),
-    train_sizes=optional(arguments.several(whole(least=1))),
+    train_sizes=optional(several(whole(least=1))),
     C=arguments.error_weights,
     missingness=optional(arguments.function),
     strength=positive,
@@ -191,10 +191,8 @@ def run_study(
     codes = arguments.class_codes(classes, kernels["object"].values)
     sizes = arguments.training_sizes(train_sizes, len(codes))
     study = Study(kernels, codes, sizes, C, seed, strength, missingness)
-    for repetition in range(repetitions):
-        study.order(repetition)  # raises now, not after hours
     warn_of_scales(kernels)
-    study.check_ratios(ratios)
+    study.check(repetitions, ratios)
     cells = list(itertools.starmap(Cell, itertools.product(range(repetitions), ratios, found)))
     settings = _settings(study, found, tol, max_iter)
     outcomes: dict[Cell, Outcome] = {}
@@ -208,14 +206,14 @@ def run_study(
     def tasks() -> Iterator[tuple[Study, Cell, Method]]:
         for cell in todo:
             in_flight.add(cell)
-            yield study, cell, found[cell.completion].function
+            yield study, cell, found[cell.completion][0]
 
     workers = min(workers, len(todo)) or 1
     computed = in_processes(_attempt, tasks(), workers=workers, ordered=False, install=EXTRA)
     # Cells differ by method and ratio: the overall rate (smoothing=0) predicts best.
-    look: dict[str, Any] = {"desc": "study", "unit": " cells", "smoothing": 0}
-    bar = tqdm(total=len(cells), initial=len(outcomes), disable=not progress, **look)
-    with bar, closing(computed):
+    options: dict[str, Any] = {"initial": len(outcomes), "total": len(cells), "smoothing": 0}
+    options |= {"desc": "study", "unit": " cells", "disable": not progress}
+    with tqdm(**options) as bar, closing(computed):
         try:
             for cell, outcome in computed:
                 in_flight.discard(cell)
@@ -249,7 +247,7 @@ def _settings(
 ) -> dict[str, Any]:
     """Return the settings that cells depend on, in JSON's types."""
     data = hashlib.sha256(np.ascontiguousarray(study.kernels.values).tobytes())
-    data.update(study.kernels["rounding"].values.astype(np.float64).tobytes())
+    data.update(study.kernels["rounding"].values.tobytes())
     labels = [study.kernels[dim].values.tolist() for dim in ("kernel", "object")]
     data.update(json.dumps(labels).encode())
     return {
@@ -264,7 +262,7 @@ def _settings(
         "tol": tol,
         "max_iter": max_iter,
         "seed": study.seed,
-        "methods": {name: method.definition for name, method in methods.items()},
+        "methods": {name: text for name, (_, text) in methods.items()},
     }
 
 
@@ -272,7 +270,7 @@ def _warn_of_unfinished(converged: xr.DataArray) -> None:
     """Warn once of fits that ended before they converged, with their number by method."""
     late = (~converged).sum(["repetition", "ratio"]).to_series()
     if late.any():
-        of = converged.sizes["repetition"] * converged.sizes["ratio"]
+        of = converged.size // len(late)
         listed = ", ".join(f"{n} of {of} by {name!r}" for name, n in late[late > 0].items())
         warn(
             f"fits that ended before they converged: {listed}; their scores are those of the "
@@ -290,27 +288,22 @@ def _dataset(
     for name, (dims, text) in VARIABLES.items():
         values = np.array([getattr(outcome, name) for outcome in outcomes.values()])
         values = values.reshape(*map(len, axes), *values.shape[1:])
-        attrs = {"long_name": text, "units": "1"}
-        variables[name] = ((*Cell._fields, *dims), values, attrs)
-    kernels = study.kernels["kernel"].values
-    dataset = xr.Dataset(
-        variables,
-        coords={
-            "repetition": np.array(axes[0], dtype=np.int64),
-            "ratio": ("ratio", axes[1], {"long_name": "share of rows removed", "units": "1"}),
-            "completion": np.array(axes[2], dtype=str),
-            "matrix": np.array([*map(str, kernels.tolist()), arguments.MODEL]),
-            "kernel": kernels,
-            "train_size": np.array(study.train_sizes, dtype=np.int64),
-        },
-        attrs={
-            "title": "completion study",
-            "mkmc_prob_version": settings["version"],
-            "n_objects": len(study.codes),
-            "n_kernels": len(kernels),
-            "n_classes": int(study.codes.max()) + 1,
-        },
-    )
-    dataset["train_size"].attrs = {"long_name": "training objects", "units": "1"}
+        variables[name] = ((*Cell._fields, *dims), values, {"long_name": text, "units": "1"})
+    kernels, sizes = study.kernels["kernel"].values, np.array(study.train_sizes, dtype=np.int64)
+    coords = {
+        "repetition": np.array(axes[0], dtype=np.int64),
+        "ratio": ("ratio", axes[1], {"long_name": "share of rows removed", "units": "1"}),
+        "completion": np.array(axes[2], dtype=str),
+        "matrix": np.array([*map(str, kernels.tolist()), arguments.MODEL]),
+        "kernel": kernels,
+        "train_size": ("train_size", sizes, {"long_name": "training objects", "units": "1"}),
+    }
+    attrs = {
+        "title": "completion study",
+        "mkmc_prob_version": settings["version"],
+        "n_objects": len(study.codes),
+        "n_kernels": len(kernels),
+        "n_classes": int(study.codes.max()) + 1,
+    }
     recorded = ("seed", "C", "strength", "tol", "max_iter", "missingness")
-    return dataset.assign_attrs({name: settings[name] for name in recorded})
+    return xr.Dataset(variables, coords, attrs | {name: settings[name] for name in recorded})

@@ -5,7 +5,7 @@ import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,14 +13,13 @@ import xarray as xr
 
 from ..datasets import FusionProblem
 from ..errors import IndefiniteKernelError, KernelError, LabelError, MKMCError, warn
-from ..io.arrays import decoding
 from ..io.text import read_kernel
 from ..stacks.definite import Method, check_definite, repair_spectrum
 from ..stacks.labels import as_labels, name_some
 from ..stacks.preprocessing import center, normalize
 from ..stacks.stack import stack_kernels, visible_objects
 from ..utils.arguments import checked, choice, optional
-from ..utils.files import a_path
+from ..utils.files import a_path, decoding
 
 #: The kernels, in the order of the original download: BLAST, Smith-Waterman, Pfam, hydropathy FFT
 #: (the four from sequences), linear interactions, diffusion (from interactions), expression.
@@ -32,6 +31,7 @@ PROTEINS, POSITIVE = 2318, 497
 #: The suffixes of files named after a kernel; each may be followed by .gz.
 SUFFIXES = (".txt", ".tsv", ".tab")
 
+_DIMS = ("train_size", "completion")
 #: The published numbers (section 5, "Classification Performance"): `roc`, the mean ROC score of the
 #: model matrix, by the number of training proteins and by method; and `p_two_sample`, of t-tests of
 #: MKMC against the method (NaN for MKMC itself). About half of the rows and columns were missing.
@@ -39,11 +39,8 @@ SUFFIXES = (".txt", ".tsv", ".tab")
 #: lambda with these.
 PAPER_SCORES = xr.Dataset(
     {
-        "roc": (("train_size", "completion"), [[0.779, 0.721, 0.745], [0.848, 0.836, 0.832]]),
-        "p_two_sample": (
-            ("train_size", "completion"),
-            [[np.nan, 8.32e-5, 1.40e-3], [np.nan, 3.45e-2, 4.60e-3]],
-        ),
+        "roc": (_DIMS, [[0.779, 0.721, 0.745], [0.848, 0.836, 0.832]]),
+        "p_two_sample": (_DIMS, [[np.nan, 8.32e-5, 1.40e-3], [np.nan, 3.45e-2, 4.60e-3]]),
     },
     coords={"train_size": [200, 1000], "completion": ["mkmc", "zero", "mean"]},
     attrs={"ratio": 0.5, "strength": 0.001},
@@ -154,23 +151,19 @@ def load_yeast(
     classes = labels[labels != 0]
     kernels = _stack(paths, classes.index, centered=preprocess)
     _check_visible(kernels, paths)
-    positive = int((classes == 1).sum())
-    if (len(classes), positive) != (PROTEINS, POSITIVE):
+    counts = (len(classes), int((classes == 1).sum()))
+    if counts != (PROTEINS, POSITIVE):
         warn(
-            f"{paths['labels']}: {len(classes):,} annotated proteins, {positive:,} of them "
-            f"positive; the paper has {PROTEINS:,} and {POSITIVE:,}. Scores do not compare with "
-            "the paper's."
+            f"{paths['labels']}: {counts[0]:,} annotated proteins, {counts[1]:,} of them positive; "
+            f"the paper has {PROTEINS:,} and {POSITIVE:,}. Scores do not compare with the paper's."
         )
     if preprocess:
         kernels = _normalized(kernels, repair)
-    named = xr.DataArray(
-        classes.to_numpy(),
-        dims="object",
-        coords={"object": kernels["object"].values},
-        name="class",
-        attrs={"long_name": "class, +1 (membrane) or -1"},
+    coords, attrs = (
+        {"object": kernels["object"].values},
+        {"long_name": "class, +1 (membrane) or -1"},
     )
-    return FusionProblem(kernels, named)
+    return FusionProblem(kernels, xr.DataArray(classes, coords, name="class", attrs=attrs))
 
 
 def _find(folder: Path, files: Mapping[str, str | os.PathLike[str]]) -> dict[str, Path]:
@@ -186,17 +179,17 @@ def _find(folder: Path, files: Mapping[str, str | os.PathLike[str]]) -> dict[str
             f"files: {name_some(unknown)} found. Name the files of {', '.join(wanted)}."
         )
     held = sorted(path.name for path in folder.iterdir() if path.is_file())
-    found, missing = {}, []
+    found: dict[str, Any] = {}
     for name in wanted:
-        fitting = [own for own in held if own.casefold().removesuffix(".gz") in _names(name)]
+        known = [f"{name}{suffix}".casefold() for suffix in SUFFIXES]
+        fitting = [own for own in held if own.casefold().removesuffix(".gz") in known]
         if len(fitting) > 1 and name not in files:
             raise MKMCError(
                 f"{folder}: {name_some(fitting)} could be the file of {name!r}. Name one: "
                 f"files={{{name!r}: {fitting[0]!r}}}."
             )
-        found[name] = folder / files.get(name, fitting[0] if fitting else f"{name}.txt")
-        if not found[name].is_file():
-            missing.append(f"{name!r} ({files.get(name, f'{name}.txt')})")
+        found[name] = files[name] if name in files else [*fitting, f"{name}.txt"][0]
+    missing = [f"{name!r} ({own})" for name, own in found.items() if not (folder / own).is_file()]
     if missing:
         raise FileNotFoundError(
             f"{folder}: no file for {', '.join(missing)}. A file ends in "
@@ -204,53 +197,38 @@ def _find(folder: Path, files: Mapping[str, str | os.PathLike[str]]) -> dict[str
             f"files={{'B': 'blast.txt', ...}}. The folder holds "
             f"{name_some(held, most=20) or 'no files'}."
         )
-    return found
-
-
-def _names(name: str) -> list[str]:
-    return [f"{name}{suffix}".casefold() for suffix in SUFFIXES]
+    return {name: folder / own for name, own in found.items()}
 
 
 def _read_labels(path: Path, column: str | None) -> "pd.Series[int]":
     """Return the label of each protein, +1, -1 or 0; the index is named as in the header."""
     with decoding(path, "tab-delimited text"):
-        raw = _unzipped(path)
-    if not raw.strip():
-        raise KernelError(f"{path}: the file is empty. Each line has a protein's ID and label.")
-    with decoding(path, "tab-delimited text"):
-        table = pd.read_csv(
-            io.BytesIO(raw), sep="\t", header=None, dtype=str, na_filter=False, encoding="utf-8-sig"
-        )
+        text = io.StringIO(_unzipped(path).decode("utf-8-sig"))
+        table = pd.read_csv(text, sep="\t", header=None, dtype=str, na_filter=False)
     table = table.apply(lambda cells: cells.str.strip())
     table = table.loc[:, (table != "").any()]  # lines that end in tabs have empty last columns
     header = table.iloc[0].tolist()
     if len(header) < 2:
         raise LabelError(f"{path}: one column found ({header[0]!r}). Write ID, a tab, and label.")
     headed = int(pd.isna(pd.to_numeric(header[1], errors="coerce")))
-    if column is not None and not headed:
-        raise LabelError(f"{path}: label_column={column!r}, but there is no header. Leave it out.")
-    names = header if headed else [f"column {i + 1}" for i in range(len(header))]
-    place = 1
-    if column is not None or len(names) > 2:
-        if names[1:].count(str(column)) != 1:
-            raise LabelError(
-                f"{path}: which column holds the labels? label_column={column!r}; there are "
-                f"{name_some(names[1:])}. Name one, or write a file of two columns."
-            )
-        place = names.index(str(column), 1)
-    ids = as_labels(table.iloc[headed:, 0], f"{path}, first column")
-    cells = table.iloc[headed:, place]
-    values = pd.to_numeric(cells, errors="coerce").to_numpy()
-    odd = ~np.isin(values, (1, -1, 0))
-    if odd.any():
-        i = int(np.argmax(odd))
+    names = header if headed else [f"column {i + 1}, no header" for i in range(len(header))]
+    places = [i for i in range(1, len(names)) if column is None or names[i] == str(column)]
+    if len(places) != 1:
         raise LabelError(
-            f"{path}: the label of {ids.tolist()[i]!r} is {cells.iloc[i]!r}, not +1, -1 or 0."
+            f"{path}: which column holds the labels? label_column={column!r}; there are "
+            f"{name_some(names[1:])}. Name one, or write a file of two columns."
+        )
+    ids = as_labels(table.iloc[headed:, 0], f"{path}, first column")
+    cells = pd.Series(table.iloc[headed:, places[0]].tolist(), ids)
+    values = pd.to_numeric(cells, errors="coerce")
+    odd = cells[~values.isin([1, -1, 0])]
+    if len(odd):
+        raise LabelError(
+            f"{path}: the label of {odd.index[0]!r} is {odd.iloc[0]!r}, not +1, -1 or 0."
         )
     if not values.any():
         raise LabelError(f"{path}: no protein has the label +1 or -1.")
-    index = pd.Index(ids, name=header[0] if headed else None)
-    return pd.Series(values.astype(np.int64).tolist(), index=index)
+    return values.astype(np.int64).rename_axis(header[0] if headed else None)
 
 
 def _stack(paths: Mapping[str, Path], proteins: "pd.Index[str]", *, centered: bool) -> xr.DataArray:
@@ -259,18 +237,14 @@ def _stack(paths: Mapping[str, Path], proteins: "pd.Index[str]", *, centered: bo
     for name in KERNELS:
         path = paths[name]
         whole = _read_kernel(path)
-        if "object" not in whole.indexes:
-            raise LabelError(
-                f"{path}: no IDs found. The first row and the first column hold the proteins' IDs."
-            )
         objects = whole.indexes["object"]
         if proteins.name in objects:
             raise LabelError(
                 f"{paths['labels']}: the first row, {proteins.name!r}, is no header but a protein "
                 f"of kernel {name!r}. Its label must be +1, -1 or 0 (unknown)."
             )
-        there = objects.intersection(proteins, sort=False)
-        part = stack_kernels({name: whole.sel(object=there, object_bis=there)}, objects=proteins)
+        common = objects.intersection(proteins, sort=False)
+        part = stack_kernels({name: whole.sel(object=common, object_bis=common)}, objects=proteins)
         del whole
         parts.append(center(part) if centered and name in CENTERED else part)
     return xr.concat(parts, "kernel", join="exact")
@@ -289,7 +263,7 @@ def _read_kernel(path: Path) -> xr.DataArray:
             ) from error
         raise
     if "object" not in whole.indexes:
-        return whole
+        raise LabelError(f"{path}: no IDs found. They must be in the first row and first column.")
     ids = as_labels([str(label).strip() for label in whole["object"].values.tolist()], str(path))
     return whole.assign_coords(object=ids, object_bis=ids)
 
@@ -302,26 +276,23 @@ def _unzipped(path: Path) -> bytes:
 
 def _check_visible(kernels: xr.DataArray, paths: Mapping[str, Path]) -> None:
     """Raise if a kernel or a protein is visible nowhere, warn if a kernel lacks proteins."""
-    visible, proteins = visible_objects(kernels).values, kernels["object"].values
-    for name, row in zip(KERNELS, visible, strict=True):
-        if not row.any():
+    hidden, proteins = ~visible_objects(kernels).values, kernels["object"].values
+    known, lines = f"{len(proteins):,} annotated proteins", []
+    for name, row in zip(KERNELS, hidden, strict=True):
+        if row.all():
             raise KernelError(
-                f"{paths[name]}: kernel {name!r} sees none of the {len(proteins):,} annotated "
-                f"proteins of {paths['labels'].name} ({name_some(proteins)}). Unify the IDs."
+                f"{paths[name]}: kernel {name!r} has none of the {known} of "
+                f"{paths['labels'].name} ({name_some(proteins)}). Unify the IDs."
             )
-    if not visible.any(axis=0).all():
+        if row.any():
+            lines.append(f"{name!r} misses {row.sum():,} ({name_some(proteins[row], most=3)})")
+    if hidden.all(axis=0).any():
         raise LabelError(
-            f"{paths['labels']}: {name_some(proteins[~visible.any(axis=0)])} annotated, but in no "
+            f"{paths['labels']}: {name_some(proteins[hidden.all(axis=0)])} annotated, but in no "
             "kernel. Give labels and kernels the same IDs, or set the label to 0."
         )
-    lines = [
-        f"{name!r} misses {(~row).sum():,} ({name_some(proteins[~row], most=3)})"
-        for name, row in zip(KERNELS, visible, strict=True)
-        if not row.all()
-    ]
     if lines:
-        known = f"of {len(proteins):,} annotated proteins"
-        warn(f"{known} {'; '.join(lines)}. The kernels are incomplete there.")
+        warn(f"of {known} {'; '.join(lines)}. The kernels are incomplete there.")
 
 
 def _normalized(kernels: xr.DataArray, repair: Method | None) -> xr.DataArray:
@@ -331,12 +302,8 @@ def _normalized(kernels: xr.DataArray, repair: Method | None) -> xr.DataArray:
         else:
             kernels = repair_spectrum(kernels, method=repair)
         return normalize(kernels)
-    except IndefiniteKernelError as error:
-        raise IndefiniteKernelError(
-            f"{error} load_yeast(..., repair='clip') does so before normalizing."
-        ) from error
     except KernelError as error:
-        raise KernelError(
-            f"{error} load_yeast(..., preprocess=False) returns the kernels as they are in the "
-            "files, for you to change."
-        ) from error
+        remedy = "preprocess=False) returns the kernels as they are in the files."
+        if isinstance(error, IndefiniteKernelError):
+            remedy = "repair='clip') does so before normalizing."
+        raise type(error)(f"{error} load_yeast(..., {remedy}") from error

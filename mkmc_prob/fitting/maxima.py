@@ -12,7 +12,7 @@ import xarray as xr
 from ..em.methods import METHODS
 from ..em.problem import Problem, one_prior
 from ..errors import ConvergenceWarning, KernelError, MKMCWarning, warn
-from ..evaluation.baselines import mean_impute
+from ..evaluation.baselines import impute_means
 from ..linalg.cholesky import half_solve
 from ..linalg.symmetric import Matrix, symmetrize
 from ..model.gaussian import GaussianModel
@@ -230,7 +230,7 @@ def _starts(
         if name == "zeros":
             found[name] = None
         elif name == "means":
-            found[name] = _definite(mean_impute(stack.array).values.mean(0), objects)
+            found[name] = _definite(impute_means(stack).values.mean(0), objects)
         elif name == "kernels":
             for own, values in zip(stack.names, stack.array.values, strict=True):
                 found[f"kernel {own}"] = _definite(np.nan_to_num(values), objects, fill=True)

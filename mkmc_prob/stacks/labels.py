@@ -149,11 +149,6 @@ def match(
     return places
 
 
-def positions(wanted: Labels, within: Labels) -> NDArray[np.intp]:
-    """Return the positions of the labels `wanted` among those `within`, -1 if absent."""
-    return pd.Index(within).get_indexer(pd.Index(wanted))
-
-
 def name_some(labels: Sequence[Hashable] | Labels, most: int = 5) -> str:
     """Return the first few `labels` as text for a message, and the number of the others."""
     listed = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)

@@ -80,7 +80,7 @@ def write_netcdf(
     except Exception as error:  # xarray, h5netcdf and h5py raise nearly anything
         raise MKMCError(
             f"{path}: netCDF cannot hold this {what} ({error}). Make the attributes and further "
-            "coordinates of the stack text or numbers, without the names that netCDF keeps for "
+            f"coordinates of the {what} text or numbers, without the names that netCDF keeps for "
             "itself ('units', 'dtype', 'coordinates'), or drop them."
         ) from error
     if struck:

@@ -394,7 +394,7 @@ def test_levels_that_are_none_are_named(study, value):
 
 @pytest.mark.parametrize("score", ["auc", "converged", None, 3])
 def test_scores_that_are_none_are_named(study, score):
-    with pytest.raises(MKMCError, match=r"score: .* found. Choose one of 'roc', 'corr"):
+    with pytest.raises(MKMCError, match=r"score: .* found; 'roc', 'corr"):
         compare_methods(study, score=score)
     with pytest.raises(MKMCError, match="score: "):
         comparison_table(study, ratio=0.5, score=score)
@@ -436,10 +436,12 @@ def test_a_score_that_only_some_methods_have_is_named(study):
     ] = np.nan
     message = (
         "study: roc of 'mkmc_chosen', 'zero' is NaN at repetition 4, ratio 0.2, matrix 'model', "
-        "train_size 1000, where other methods have a value"
+        "train_size 1000, but other methods have a value"
     )
     with pytest.raises(MKMCError, match=message):
         compare_methods(holey)
+    with pytest.raises(MKMCError, match=message):  # repetitions need no labels
+        compare_methods(holey.drop_vars("repetition", errors="ignore"))
     for change in ({"repetition": [4]}, {"completion": ["zero", "mkmc_chosen"]}):
         compare_methods(holey.drop_sel(**change))  # as the message advises
     holey["relative_error"][{"repetition": 0, "ratio": 5, "completion": 0, "kernel": 3}] = np.nan
@@ -457,5 +459,5 @@ def test_the_number_of_objects_must_be_that_of_the_study(study):
     with pytest.raises(MKMCError, match="attribute n_objects is None"):
         compare_methods(without)
     compare_methods(without, score="relative_error")  # which has no test set
-    with pytest.raises(MKMCError, match="train_size 1000 of n_objects 1000 leaves no test set"):
+    with pytest.raises(MKMCError, match=r"n_objects is 1000; .*more than the train_size 1000"):
         compare_methods(study.assign_attrs(n_objects=1000))

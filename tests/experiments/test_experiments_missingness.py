@@ -67,7 +67,7 @@ def test_what_else_it_does_is_refused_before_anything_is_computed():
 
     options = {"methods": {"look": got}, "ratios": [0.0, 0.2, 0.8], "repetitions": 1, "seed": 0}
     for function, told in (
-        (reordered, "0.2 .*missingness: the stack it returned has other kernels or objects"),
+        (reordered, "0.2 .*missingness: its kernels, or their order, are not those of the stack"),
         (smoothed, "0.2 .*missingness: it changed kernel 'a' at objects 'o"),
         (holes, "0.2 .*missingness.* 'b'"),
         (all_of_one, "0.2 .*kernel 'b' loses all its objects.*a smaller ratio"),

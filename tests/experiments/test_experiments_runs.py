@@ -236,7 +236,7 @@ def entry(value):
     ("method", "cause", "message"),
     [
         (fails, OddError, "OddError: this and that"),
-        (lambda stack: stack, KernelError, "kernel 'a': .*missing .NaN.. A method fills in all"),
+        (lambda stack: stack, KernelError, "kernel 'a': .*hidden .NaN.. A method fills in all"),
         (lambda stack: stack.values, KernelError, "labeled stack .* is expected, not ndarray"),
         (lambda stack: None, KernelError, "not NoneType"),
         (spoiled(entry(np.nan)), KernelError, "kernel 'a': object 'o[0-9]*' is NaN in 1 entries"),
@@ -373,8 +373,8 @@ def test_classes_that_cannot_be_used():
         ({**series.map({"no": 1, "yes": 2}), label: True}, MKMCError, "truth values are mixed"),
         (dict.fromkeys(series.index, "x"), MKMCError, "all objects are of class 'x'"),
         (series.to_list(), LabelError, "classes: list found"),
-        (classes.rename(object="thing"), LabelError, "classes: dims"),
-        (classes.drop_vars("object"), LabelError, "classes: dims"),
+        (classes.rename(object="thing"), LabelError, "classes: DataArray found"),
+        (classes.drop_vars("object"), LabelError, "classes: DataArray found"),
     ):
         with pytest.raises(error, match=message):
             run_study(stack, given, seed=0)

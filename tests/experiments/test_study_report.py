@@ -10,7 +10,7 @@ import xarray as xr
 from mkmc_prob import LabelError, MKMCError
 from mkmc_prob.experiments import PAPER_SCORES, run_study, study_report, study_table, write_study
 from mkmc_prob.experiments.__main__ import main
-from mkmc_prob.experiments.looks import method_name
+from mkmc_prob.experiments.scores import method_name
 
 
 @pytest.fixture(scope="module")

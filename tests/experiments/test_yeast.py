@@ -215,7 +215,7 @@ def test_tabs_at_the_ends_of_a_kernels_lines_are_named(tmp_path):
 @pytest.mark.parametrize("content", [b"", b" \n\n"])
 def test_an_empty_file_of_labels(content, tmp_path):
     (write(tmp_path) / "labels.txt").write_bytes(content)
-    refused(tmp_path, KernelError, str(tmp_path / "labels.txt"), "the file is empty")
+    refused(tmp_path, KernelError, str(tmp_path / "labels.txt"), "No columns to parse from file")
 
 
 def test_other_counts_than_the_papers_are_warned_about(tmp_path):
@@ -367,7 +367,7 @@ def test_unknown_options(tmp_path):
         (plain().replace("YDR007W\t-1", "YDR007W\t"), ("'YDR007W'", "header", "'B'")),
         (plain() + "YXX009W\t1\nYXX010C\t-1\n", ("'YXX009W', 'YXX010C'", "in no kernel")),
         ("ORF\ta\tb\n" + plain().replace("\n", "\t0\n"), ("'a', 'b'", "label_column")),
-        (plain().replace("\n", "\t0\n"), ("'column 2', 'column 3'", "label_column")),
+        (plain().replace("\n", "\t0\n"), ("'column 2, no header'", "label_column")),
     ],
 )
 def test_labels_that_are_refused(text, parts, tmp_path):
@@ -414,7 +414,7 @@ def replaced(old, new, count=1):
         ),
         (lambda text: "1\t0\n0\t1\n", LabelError, ("no IDs found",)),
         (lambda text: "", KernelError, ("empty",)),
-        (lambda text: "\ta\tb\na\t2\t1\nb\t1\t2\n", KernelError, ("'SW' sees none of the 6",)),
+        (lambda text: "\ta\tb\na\t2\t1\nb\t1\t2\n", KernelError, ("'SW' has none of the 6",)),
     ],
 )
 def test_kernels_that_are_refused(change, error, parts, tmp_path):

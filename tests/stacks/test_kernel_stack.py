@@ -41,7 +41,9 @@ FIT = fit(small_stack(), strength=1.0, tol=1e-6)
         lambda stack: EM(stack, WishartPrior(1.0)),
         lambda stack: fit(stack, strength=1.0),
         lambda stack: select_strength(stack, strengths=[0.3, 1.0, 3.0], folds=2),
-        lambda stack: explore_maxima(stack, starts=["zeros", "kernels", "random"], strength=1.0),
+        lambda stack: explore_maxima(
+            stack, starts=["zeros", "means", "kernels", "random"], strength=1.0
+        ),
         lambda stack: missing_information(FIT, without_each_kernel=True),
         lambda stack: sample_posterior(
             stack, strength=20.0, degrees_of_freedom=9, draws=300, tune=10, seed=0
