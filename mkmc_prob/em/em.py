@@ -10,7 +10,9 @@ from scipy.linalg import blas
 
 from ..errors import KernelError, LabelError
 from ..evaluation.scores import kl_divergence
-from ..linalg import Matrix, Workspace, add_rows, add_transpose, inner
+from ..linalg.blocks import Workspace, add_rows
+from ..linalg.products import inner
+from ..linalg.symmetric import Matrix, add_transpose
 from ..model.conditional import gaussian_entropy, gaussian_log_likelihood
 from ..model.gaussian import GaussianModel
 from ..model.marginal import add_moments_by_scores, cheaper_by_score

@@ -8,7 +8,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..linalg import Matrix
+from ..linalg.symmetric import Matrix
 from ..model.gaussian import GaussianModel
 from ..stacks.kernel_stack import KernelStack, VisibleKernel
 from ..stacks.matrix import labelled

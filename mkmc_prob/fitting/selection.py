@@ -130,44 +130,33 @@ def select_strength(
         for outcome in in_processes(_score, tasks, workers=workers):
             found.append(outcome)
             bar.update()
-    late = sum(outcome[-1] for outcome in found)
-    if late:
+    density, lengths, residuals, late = (np.stack(values) for values in zip(*found, strict=True))
+    if late.any():
         warn(
-            f"{late} of {folds * len(grid)} fits ended before they converged: their scores are "
-            "those of the models reached. Raise max_iter.",
+            f"{late.sum()} of {folds * len(grid)} fits ended before they converged: their scores "
+            "are those of the models reached. Raise max_iter.",
             ConvergenceWarning,
         )
-    density, lengths, residuals = (
-        np.stack(values) for values in list(zip(*found, strict=True))[:3]
+    units = {"long_name": "held-out log density", "units": "nats"}
+    held_out = [parts == fold for fold in range(folds)]
+    predicted = [_predicted(visible, hidden).sum(1) for hidden in held_out]
+    scores = xr.Dataset(
+        {
+            "log_density": (("strength", "fold", "kernel"), density.swapaxes(0, 1), units),
+            "held_out": (("fold", "kernel"), np.sum(held_out, axis=2)),
+            "predicted": (("fold", "kernel"), np.array(predicted)),
+            "mahalanobis": (("strength", "fold", "kernel"), lengths.swapaxes(0, 1)),
+            # Every object is held out in at most one fold.
+            "squared_residual": (("strength", "kernel", "object"), _merged(residuals)),
+        },
+        coords={
+            "strength": grid,
+            "fold": np.arange(folds),
+            "kernel": problem.stack.array["kernel"].values,
+            "object": problem.stack.objects,
+        },
     )
-    selection = StrengthSelection(
-        xr.Dataset(
-            {
-                "log_density": (
-                    ("strength", "fold", "kernel"),
-                    density.swapaxes(0, 1),
-                    {"long_name": "held-out log density", "units": "nats"},
-                ),
-                "held_out": (
-                    ("fold", "kernel"),
-                    np.array([(parts == fold).sum(1) for fold in range(folds)]),
-                ),
-                "predicted": (
-                    ("fold", "kernel"),
-                    np.array([_predicted(visible, parts == fold).sum(1) for fold in range(folds)]),
-                ),
-                "mahalanobis": (("strength", "fold", "kernel"), lengths.swapaxes(0, 1)),
-                # An object is held out in one fold: elsewhere there is nothing.
-                "squared_residual": (("strength", "kernel", "object"), _merged(residuals)),
-            },
-            coords={
-                "strength": grid,
-                "fold": np.arange(folds),
-                "kernel": problem.stack.array["kernel"].values,
-                "object": problem.stack.objects,
-            },
-        )
-    )
+    selection = StrengthSelection(scores)
     if selection.at_the_edge:
         warn(selection._about_the_edge())
     return selection

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 
 from .. import plots
 
@@ -51,23 +50,19 @@ class StrengthSelection:
         for a calibrated model (`calibration` has it by kernel). Standard errors are the standard
         deviation over the folds divided by the square root of their number.
         """
-        held_out = self.scores["held_out"]
-        per_fold = self.scores["log_density"].sum("kernel") / held_out.sum("kernel")
-        best = int(np.argmax(per_fold.mean("fold").values))
-        behind = per_fold.isel(strength=best) - per_fold
+        per_fold = self.scores["log_density"].sum("kernel") / self.scores["held_out"].sum("kernel")
+        behind = per_fold.isel(strength=per_fold.mean("fold").argmax("strength")) - per_fold
         predicted = self.scores["predicted"]
         lengths = (self.scores["mahalanobis"] * predicted).sum("kernel")
-        return pd.DataFrame(
-            {
-                "score": per_fold.mean("fold").values,
-                "standard_error": _standard_error(per_fold),
-                "behind": behind.mean("fold").values,
-                "behind_error": _standard_error(behind),
-                "mahalanobis": (lengths.sum("fold") / predicted.sum()).values,
-                "mahalanobis_error": _standard_error(lengths / predicted.sum("kernel")),
-            },
-            index=pd.Index(self.scores["strength"].values, name="strength"),
-        )
+        table = {
+            "score": per_fold.mean("fold"),
+            "standard_error": _standard_error(per_fold),
+            "behind": behind.mean("fold"),
+            "behind_error": _standard_error(behind),
+            "mahalanobis": lengths.sum("fold") / predicted.sum(),
+            "mahalanobis_error": _standard_error(lengths / predicted.sum("kernel")),
+        }
+        return xr.Dataset(table).reset_coords(drop=True).to_dataframe()
 
     @property
     def calibration(self) -> pd.DataFrame:
@@ -80,22 +75,13 @@ class StrengthSelection:
         is smaller. Deviations in both directions can cancel in `table`. ``.loc[strength]`` is a
         table by kernel.
         """
-        predicted = self.scores["predicted"].transpose("fold", "kernel")
-        lengths = self.scores["mahalanobis"].transpose("strength", "kernel", "fold")
-        mean = (lengths * predicted).sum("fold") / predicted.sum("fold")
-        index = pd.MultiIndex.from_product(
-            [self.scores["strength"].values, self.scores["kernel"].values],
-            names=["strength", "kernel"],
-        )
-        counts = np.tile(predicted.sum("fold").values, self.scores.sizes["strength"])
-        return pd.DataFrame(
-            {
-                "predicted": counts,
-                "mahalanobis": mean.transpose("strength", "kernel").values.ravel(),
-                "standard_error": _standard_error(lengths).ravel(),
-            },
-            index=index,
-        )
+        predicted, lengths = self.scores["predicted"], self.scores["mahalanobis"]
+        table = {
+            "predicted": predicted.sum("fold"),
+            "mahalanobis": (lengths * predicted).sum("fold") / predicted.sum("fold"),
+            "standard_error": _standard_error(lengths),
+        }
+        return xr.Dataset(table).to_dataframe(dim_order=["strength", "kernel"])
 
     @property
     def best(self) -> float:
@@ -152,8 +138,7 @@ class StrengthSelection:
         return plots.plot_strength(self, ax=ax)
 
 
-def _standard_error(values: xr.DataArray) -> NDArray[np.float64]:
+def _standard_error(values: xr.DataArray) -> xr.DataArray:
     """Return the standard error of the mean over the folds; NaN with fewer than two values."""
     count = values.count("fold")
-    error = values.std("fold", ddof=1).where(count > 1) / np.sqrt(count)
-    return np.asarray(error.values, dtype=np.float64)
+    return values.std("fold", ddof=1).where(count > 1) / np.sqrt(count)

@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike
 from scipy.linalg import blas
 
 from ..errors import IndefiniteKernelError, LabelError
-from ..linalg import Matrix, Workspace, cholesky, inverse, log_determinant, mirror, solve
+from ..linalg.blocks import Workspace
+from ..linalg.cholesky import cholesky, inverse, log_determinant, solve
+from ..linalg.symmetric import Matrix, mirror
 from ..stacks.labels import Labels, as_labels
 from ..stacks.matrix import LARGEST_ENTRY, aligned_matrix, labelled, square_matrix
 from ..stacks.visibility import visible_mask

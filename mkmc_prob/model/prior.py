@@ -9,7 +9,9 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from ..errors import KernelError, LabelError
-from ..linalg import Matrix, cholesky, inner, inverse
+from ..linalg.cholesky import cholesky, inverse
+from ..linalg.products import inner
+from ..linalg.symmetric import Matrix
 from ..stacks.labels import Labels, match
 from ..stacks.matrix import labelled, square_matrix
 from ..utils.arguments import checked, positive, whole
