@@ -93,8 +93,8 @@ class EM:
 
     @property
     def stack(self) -> xr.DataArray:
-        """The incomplete kernels, NaN where an object is missing."""
-        return self._stack.array
+        """The incomplete kernels, NaN where an object is missing; a copy."""
+        return self._stack.array.copy()
 
     def __repr__(self) -> str:
         return f"EM({len(self.kernels)} kernels, {len(self.objects)} objects, {self.prior!r})"
