@@ -4,6 +4,7 @@
 """
 
 import re
+import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -79,8 +80,8 @@ def as_labels(values: Iterable[Hashable], what: str) -> Labels:
 def warn_of_lookalikes(groups: Iterable[Labels], what: str) -> None:
     """Warn of labels in different groups that are spelled differently but seem to mean the same.
 
-    They differ only in case, blanks, separators or leading zeros, like ``PT-001`` and ``pt01``. If
-    a single group has both, they are taken to be distinct on purpose.
+    They differ only in case, blanks, separators, leading zeros or Unicode form, like ``PT-001`` and
+    ``pt01``. If a single group has both, they are taken to be distinct on purpose.
     """
     sets = [set(group.tolist()) for group in groups if group.dtype.kind == "U"]
     alike: dict[str, str] = {}
@@ -92,8 +93,9 @@ def warn_of_lookalikes(groups: Iterable[Labels], what: str) -> None:
     if pairs:
         more = f" and {len(pairs) - 3} more pairs" if len(pairs) > 3 else ""
         warn(
-            f"{what}: {'; '.join(pairs[:3])}{more} differ only in case, blanks, separators or "
-            "leading zeros, and count as different. Rename them if they mean the same."
+            f"{what}: {'; '.join(pairs[:3])}{more} differ only in case, blanks, separators, "
+            "leading zeros or Unicode form, and count as different. Rename them if they mean the "
+            "same."
         )
 
 
@@ -106,8 +108,8 @@ def lookalike(label: Hashable, within: Labels) -> str | None:
 
 
 def _gist(label: str) -> str:
-    """Return `label` without case, blanks, separators and leading zeros of numbers."""
-    spaced = SEPARATORS.sub(" ", label.casefold()).strip()
+    """Return `label` without case, Unicode form, blanks, separators and leading zeros."""
+    spaced = SEPARATORS.sub(" ", unicodedata.normalize("NFKC", label).casefold()).strip()
     joined = re.sub(r"(?<!\d) | (?!\d)", "", spaced)  # 1 23 keeps its blank: it is not 12 3
     return re.sub(r"(?<![\d.])0+(?=\d)", "", joined)
 

@@ -370,10 +370,11 @@ def over(*groups):
         ("a-b", "AB"),
         ("a\u2013b", "a b"),
         ("P1-23", "p01_023"),
+        ("Zo\u00eb", "Zoe\u0308"),
     ],
 )
 def test_labels_that_look_alike_are_warned_about(one, other):
-    match = rf"objects: {one!r} and {other!r} differ only in case, blanks, separators or leading"
+    match = rf"objects: {one!r} and {other!r} differ only in case, blanks, separators, leading"
     with pytest.warns(MKMCWarning, match=match) as caught:
         stack = stack_kernels(over([one, "z"], [other, "z"]))
     assert len(caught) == 1
