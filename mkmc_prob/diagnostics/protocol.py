@@ -46,11 +46,6 @@ class FitResult(Protocol):
         """The tolerance in nats."""
 
 
-def is_result(given: Any) -> bool:
-    """Return whether `given` has the attributes of a fit."""
-    return isinstance(given, FitResult)
-
-
 def as_result(given: Any, what: str = "result") -> FitResult:
     """Return `given` if it has the attributes of a fit; raise KernelError otherwise."""
     if not isinstance(given, FitResult):

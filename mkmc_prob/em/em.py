@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from ..errors import KernelError, LabelError
+from ..errors import KernelError
 from ..evaluation.scores import kl_divergence
 from ..linalg.blocks import Workspace, add_rows
 from ..linalg.products import inner
@@ -22,7 +22,7 @@ from ..stacks.labels import match
 from ..stacks.matrix import labelled
 from ..stacks.stack import check_complete
 from .expected import ExpectedStatistics, complete
-from .problem import Problem
+from .problem import Problem, model_over
 from .rounding import rounding_bound
 
 
@@ -288,13 +288,4 @@ class EM:
 
     def own(self, model: GaussianModel) -> GaussianModel:
         """Return `model` if it is over these objects in this order; raise otherwise."""
-        if not isinstance(model, GaussianModel):
-            raise KernelError(
-                f"model: {type(model).__name__} found; pass GaussianModel(matrix, objects=...)."
-            )
-        if model.objects is not self.objects and not np.array_equal(model.objects, self.objects):
-            raise LabelError(
-                "model: its objects are not those of the stack, in the same order. Build it with "
-                "objects=stack['object'].values."
-            )
-        return model
+        return model_over(self.objects, model)

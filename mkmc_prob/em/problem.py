@@ -6,11 +6,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..errors import KernelError
+from ..errors import KernelError, LabelError
+from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..stacks.definite import check_definite
 from ..stacks.degrees import degrees_per_kernel
 from ..stacks.kernel_stack import KernelStack
+from ..stacks.labels import Labels
 from ..utils.arguments import real_number
 
 #: The strength of the prior if the user names none.
@@ -39,9 +41,8 @@ class Problem(NamedTuple):
         """Check what the user passed; raise as `EM` does."""
         checked = KernelStack.of(stack)
         degrees = degrees_per_kernel(degrees_of_freedom, checked.names)
-        prior = prior.restricted(checked.objects, checked.objects)
         check_definite(checked)
-        return cls(checked, prior, degrees)
+        return cls(checked, prior.restricted(checked.objects, checked.objects), degrees)
 
 
 def one_prior(strength: Any, prior: WishartPrior | None) -> WishartPrior:
@@ -62,3 +63,17 @@ def one_prior(strength: Any, prior: WishartPrior | None) -> WishartPrior:
             "of the two."
         )
     return prior
+
+
+def model_over(objects: Labels, model: GaussianModel) -> GaussianModel:
+    """Return `model` if it is over `objects` in their order; raise otherwise."""
+    if not isinstance(model, GaussianModel):
+        raise KernelError(
+            f"model: {type(model).__name__} found; pass GaussianModel(matrix, objects=...)."
+        )
+    if model.objects is not objects and not np.array_equal(model.objects, objects):
+        raise LabelError(
+            "model: its objects are not those of the stack, in the same order. Build it with "
+            "objects=stack['object'].values."
+        )
+    return model

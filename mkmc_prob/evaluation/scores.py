@@ -11,7 +11,7 @@ from ..linalg.cholesky import cholesky, half_solve
 from ..linalg.symmetric import Matrix
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import Labels, match
-from ..stacks.matrix import rounding_of, square_matrix
+from ..stacks.matrix import input_eps, square_matrix
 from ..stacks.stack import check_complete
 
 
@@ -211,7 +211,7 @@ def kl_divergence(a: Any, b: Any) -> float:
         raise KernelError(f"kl_divergence: a has {len(a)} objects, b has {len(b)}.")
     # Both are checked first: there is no divergence if either is indefinite.
     singular = [
-        _is_singular(matrix, rounding_of(given), name)
+        _is_singular(matrix, float(input_eps(given)), name)
         for matrix, given, name in ((a, given_a, "a"), (b, given_b, "b"))
     ]
     if any(singular):

@@ -20,7 +20,7 @@ from ..linalg.cholesky import cholesky, half_solve, inverse, log_determinant
 from ..linalg.products import inner, product, symmetric_product
 from ..linalg.symmetric import Matrix, mirror, symmetrize
 from ..stacks.labels import Labels
-from ..stacks.matrix import as_array
+from ..stacks.matrix import finite_rows
 from ..utils.arguments import checked, seed
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
@@ -38,16 +38,6 @@ def gaussian_log_likelihood(size: int, log_det: float, trace: float) -> float:
 def gaussian_entropy(size: int, log_det: float) -> float:
     """Return the entropy of a Gaussian in nats, (1/2) (m log 2 pi e + log det C)."""
     return 0.5 * (size * (LOG_2_PI + 1.0) + log_det)
-
-
-def precision_form_cost(n: int, m: int) -> float:
-    """Return the operations of an E-step in `PrecisionForm`, given the precision of M."""
-    return m**3 + 3.0 * n * m**2 + 2.0 * n**2 * m
-
-
-def covariance_form_cost(n: int, m: int) -> float:
-    """Return the operations of an E-step in `CovarianceForm`, doubled: they run half as fast."""
-    return 2.0 * (4 * n**3 / 3 + 4.0 * n**2 * m + n * m**2)
 
 
 class HiddenRows(NamedTuple):
@@ -167,14 +157,7 @@ class ConditionalGaussian:
     @checked(seed=seed)
     def sample(self, visible_values: Matrix, *, seed: int | np.random.Generator) -> xr.DataArray:
         """Draw h given each row of `visible_values`, shape (draws, n); returns (draw, object)."""
-        values = np.atleast_2d(as_array(visible_values, "visible_values"))
-        if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
-            raise KernelError("visible_values: must be finite real numbers.")
-        if values.ndim != 2 or values.shape[1] != len(self.visible):
-            raise KernelError(
-                f"visible_values: shape {values.shape} found; one column for each of the "
-                f"{len(self.visible)} visible objects is needed."
-            )
+        values = finite_rows(visible_values, len(self.visible), "visible_values")
         factor = cholesky(self.covariance, "conditional covariance", self.hidden, TOO_SINGULAR)
         noise = np.random.default_rng(seed).standard_normal((len(values), len(self.hidden)))
         return xr.DataArray(

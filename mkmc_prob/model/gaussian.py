@@ -13,12 +13,12 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.linalg import blas
 
-from ..errors import IndefiniteKernelError, LabelError
+from ..errors import IndefiniteKernelError
 from ..linalg.blocks import Workspace
 from ..linalg.cholesky import cholesky, inverse, log_determinant, solve
 from ..linalg.symmetric import Matrix, mirror
-from ..stacks.labels import Labels, as_labels
-from ..stacks.matrix import LARGEST_ENTRY, aligned_matrix, labelled, square_matrix
+from ..stacks.labels import Labels
+from ..stacks.matrix import LARGEST_ENTRY, aligned_matrix, labeled_square, labelled
 from ..stacks.visibility import visible_mask
 from ..utils.arguments import checked, positive, seed, whole
 from .conditional import (
@@ -27,10 +27,9 @@ from .conditional import (
     ConditionalGaussian,
     CovarianceForm,
     PrecisionForm,
-    covariance_form_cost,
     gaussian_log_likelihood,
-    precision_form_cost,
 )
+from .costs import covariance_form_cost, precision_form_cost
 
 
 class GaussianModel:
@@ -80,13 +79,7 @@ class GaussianModel:
         *,
         objects: Iterable[Hashable] | None = None,
     ) -> None:
-        matrix, own = square_matrix(covariance, "model matrix")
-        if own is not None and objects is not None:
-            raise LabelError("objects: the matrix has labels already. Leave objects out.")
-        if own is None:
-            own = as_labels(range(len(matrix)) if objects is None else objects, "objects")
-        if len(own) != len(matrix):
-            raise LabelError(f"objects: {len(own)} labels for {len(matrix)} objects.")
+        matrix, own = labeled_square(covariance, objects, "model matrix")
         self._set(matrix, own)
         _ = self.cholesky  # raises if M is not positive definite
 
@@ -223,6 +216,7 @@ class GaussianModel:
     ) -> ConditionalGaussian:
         """Return the distribution of the hidden objects given the visible ones.
 
+        It has the cheaper of the two forms; see `mkmc_prob.model.costs`.
         Equation :eq:`eq-conditional` of the derivation.
 
         Parameters
@@ -232,12 +226,6 @@ class GaussianModel:
             in any order (the result keeps the model's). Integers are labels.
         space
             The memory to work in, for the E-step's loop; new arrays if left out.
-
-        Notes
-        -----
-        With n visible and m hidden objects, the precision form of the E-step costs about
-        m^3 + 3 n m^2 + 2 n^2 m operations in addition to the precision of M, the covariance form
-        4 n^3 / 3 + 4 n^2 m + n m^2 operations that run half as fast. The cheaper one is taken.
         """
         mask = visible_mask(visible, self.objects, of="the model")
         n, m = int(mask.sum()), int((~mask).sum())

@@ -14,7 +14,8 @@ from ..linalg.products import inner, product, symmetric_product
 from ..linalg.symmetric import Matrix, add_transpose, mirror
 from ..stacks.kernel_stack import VisibleKernel
 from ..stacks.labels import Labels
-from .conditional import TOO_SINGULAR, covariance_form_cost, precision_form_cost
+from .conditional import TOO_SINGULAR
+from .costs import covariance_form_cost, precision_form_cost
 
 
 def cheaper_by_score(sizes: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:

@@ -8,12 +8,12 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from ..errors import KernelError, LabelError
+from ..errors import KernelError
 from ..linalg.cholesky import cholesky, inverse
 from ..linalg.products import inner
 from ..linalg.symmetric import Matrix
 from ..stacks.labels import Labels, match
-from ..stacks.matrix import labelled, square_matrix
+from ..stacks.matrix import check_size, labelled, square_matrix
 from ..utils.arguments import checked, positive, whole
 from .gaussian import GaussianModel
 
@@ -110,11 +110,7 @@ class WishartPrior:
         if self._matrix is None:
             return np.eye(size)
         if self._objects is None or labels is None:
-            if len(self._matrix) != size:
-                raise LabelError(
-                    f"prior scale: it is {len(self._matrix)} x {len(self._matrix)}, for {size} "
-                    "objects. Label it, or pass one of their size."
-                )
+            check_size(self._matrix, size, "prior scale")
             return self._matrix
         if labels is self._objects or np.array_equal(labels, self._objects):
             return self._matrix

@@ -1,6 +1,6 @@
 """Multiple imputation: several completed stacks, drawn from a posterior or at a fit's estimate."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ..diagnostics.protocol import FitResult, is_result
+from ..diagnostics.protocol import FitResult
 from ..em.em import EM
 from ..errors import KernelError, LabelError, MKMCError, warn
 from ..linalg.rounding import rounding_share
@@ -88,7 +88,7 @@ def sample_completed(
     >>> sample_completed(posterior, draws=20).sizes
     Frozen({'imputation': 20, 'kernel': 2, 'object': 2, 'object_bis': 2})
     """
-    if is_result(source):
+    if isinstance(cast(Any, source), FitResult):
         entries, stack, hidden = _at_the_estimate(source, draws, degrees_of_freedom, seed)
         drawn_from = FROM_ESTIMATE
         warn(

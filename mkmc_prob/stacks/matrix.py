@@ -1,6 +1,6 @@
 """Checks of a single square matrix over objects: a kernel, a model matrix, the scale of a prior."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +55,7 @@ def square_matrix(given: Any, what: str) -> tuple[Matrix, Labels | None]:
     if values.ndim != 2 or values.shape[0] != values.shape[1] or not values.size:
         raise KernelError(f"{what}: shape {values.shape} found; a square matrix is needed.")
     labels = np.arange(len(values)) if objects is None else objects
-    part = LabeledMatrix(what, values, labels, rounding_of(given))
+    part = LabeledMatrix(what, values, labels, float(input_eps(given)))
     return visible_block(part, np.ones(len(values), dtype=bool))[0], objects
 
 
@@ -79,24 +79,33 @@ def input_eps(given: Any) -> NDArray[np.float64]:
     return np.asarray(np.fmax(eps, own.values))  # fmax: NaN if a kernel was added by hand
 
 
+def labeled_square(
+    given: Any, objects: Iterable[Hashable] | None, what: str
+) -> tuple[Matrix, Labels]:
+    """Return `given` as `square_matrix` does, with the labels `objects` if it has none of its own.
+
+    0 to l - 1 if there are neither.
+    """
+    matrix, own = square_matrix(given, what)
+    if own is not None and objects is not None:
+        raise LabelError("objects: the matrix has labels already. Leave objects out.")
+    if own is None:
+        own = as_labels(range(len(matrix)) if objects is None else objects, "objects")
+    if len(own) != len(matrix):
+        raise LabelError(f"objects: {len(own)} labels for {len(matrix)} objects.")
+    return matrix, own
+
+
 def aligned_matrix(given: Any, objects: Labels, what: str) -> tuple[Matrix, NDArray[np.intp]]:
     """Return `given` as `square_matrix` does, and the positions of its rows among `objects`.
 
     Without labels it must be over all of them, in their order.
     """
     matrix, own = square_matrix(given, what)
-    if own is None and len(matrix) != len(objects):
-        raise LabelError(
-            f"{what}: {len(matrix)} objects without labels, the model has {len(objects)}. Label "
-            "them."
-        )
+    if own is None:
+        check_size(matrix, len(objects), what)
     unmatched = "the model has no object {}. Drop it, or fit a model that has it."
     return matrix, match(objects if own is None else own, objects, unmatched)
-
-
-def rounding_of(given: Any) -> float:
-    """Return the machine epsilon of the precision in which a single matrix came."""
-    return float(input_eps(given))
 
 
 def labelled(matrix: Matrix, objects: Labels, name: str) -> xr.DataArray:
@@ -127,7 +136,7 @@ def labeled_matrix(matrix: Any, what: str) -> LabeledMatrix:
     if (places < 0).any():
         remedy = "Give rows and columns the same labels."
         check_rows_are_columns(objects, columns, what, remedy=remedy)
-    return LabeledMatrix(what, values[:, places], objects, rounding_of(matrix))
+    return LabeledMatrix(what, values[:, places], objects, float(input_eps(matrix)))
 
 
 def as_array(given: Any, what: str) -> NDArray[Any]:
@@ -153,6 +162,19 @@ def as_array(given: Any, what: str) -> NDArray[Any]:
     return np.asarray(array)
 
 
+def finite_rows(given: Any, columns: int, what: str) -> NDArray[Any]:
+    """Return `given` as rows of so many finite real numbers, one per visible object."""
+    values = np.atleast_2d(as_array(given, what))
+    if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+        raise KernelError(f"{what}: must be finite real numbers.")
+    if values.ndim != 2 or values.shape[1] != columns:
+        raise KernelError(
+            f"{what}: shape {values.shape} found; one column for each of the {columns} visible "
+            "objects is needed."
+        )
+    return values
+
+
 def frame_values(frame: pd.DataFrame) -> NDArray[Any]:
     """Return the values of `frame`, as floats with NaN if it has pandas number types with NA."""
     values = frame.to_numpy()
@@ -174,6 +196,15 @@ def check_square(values: NDArray[Any], what: str) -> None:
     elif values.dtype.kind in "UO" and values.ndim == 0:
         remedy = "Read a file first: io.read_kernel(path)."
     raise KernelError(f"{what}: shape {values.shape} is not square. {remedy}")
+
+
+def check_size(matrix: Matrix, size: int, what: str) -> None:
+    """Raise LabelError if a matrix without labels has not `size` rows."""
+    if len(matrix) != size:
+        raise LabelError(
+            f"{what}: it is {len(matrix)} x {len(matrix)}, for {size} objects. Label it, or pass "
+            "one of their size."
+        )
 
 
 def check_rows_are_columns(rows: Labels, columns: Labels, what: str, *, remedy: str) -> None:
