@@ -1,4 +1,4 @@
-"""What the E-step returns: the expected sufficient statistics and the completed kernels."""
+"""What `EM.e_step` (in `em`) returns: expected sufficient statistics, completed kernels."""
 
 from collections.abc import Sequence
 from functools import cached_property

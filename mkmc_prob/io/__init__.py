@@ -1,4 +1,4 @@
-"""Reading kernel matrices and stacks from files, and writing stacks."""
+"""Kernel matrices and stacks from files and into files; a module per kind of file."""
 
 from .stacks import read_stack, write_stack
 from .text import read_kernel

@@ -1,1 +1,4 @@
-"""The statistical model: the prior, the Gaussian, its conditional distributions."""
+"""The statistical model: the prior, the Gaussian, its conditional distributions.
+
+Other structures of the model matrix belong here, too; their M-step is called in `em`.
+"""

@@ -1,4 +1,4 @@
-"""A checked stack, in the form in which functions of the package pass it to one another."""
+"""A checked stack as functions pass it to one another; `stack_kernels` in `stack` builds stacks."""
 
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
