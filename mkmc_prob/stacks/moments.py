@@ -1,0 +1,53 @@
+"""The scale of a kernel and the constant that all its entries share, by moments."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..linalg.symmetric import Matrix
+
+#: Below this share of the mean diagonal the within-variance is rounding.
+SMALLEST_SHARE = 1e-12
+
+
+class Moments(NamedTuple):
+    """The scale d of a kernel's visible block, and its mean off-diagonal entry in units of d.
+
+    The mean is 0 if there are fewer than two objects.
+    """
+
+    scale: float
+    off_diagonal: float
+
+
+def block_moments(block: Matrix) -> Moments:
+    """Return the scale and the mean off-diagonal entry of a visible block.
+
+    The scale is the mean diagonal entry less the mean off-diagonal entry: the variance within the
+    kernel, freed of the constant that all entries share. It is the mean diagonal entry if that
+    difference is not above 1e-12 times it, or if there are fewer than two objects.
+
+    Returns
+    -------
+    Moments
+        The scale is 0 for a block of zeros or without objects.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob.stacks.moments import block_moments
+    >>> block_moments(np.array([[3.0, 1.0], [1.0, 3.0]]))
+    Moments(scale=2.0, off_diagonal=0.5)
+    """
+    n = len(block)
+    largest = float(np.abs(block).max(initial=0.0))
+    if not largest:
+        return Moments(0.0, 0.0)
+    scaled = block / largest  # sums of large entries would overflow
+    diagonal = float(np.trace(scaled)) / n
+    if n < 2:
+        return Moments(largest * diagonal, 0.0)
+    off_diagonal = (float(scaled.sum()) - n * diagonal) / (n * (n - 1))
+    within = diagonal - off_diagonal
+    scale = within if within > SMALLEST_SHARE * diagonal else diagonal
+    return Moments(largest * scale, off_diagonal / scale)
