@@ -20,7 +20,7 @@ from .errors import (
     MKMCWarning,
     MonotonicityError,
 )
-from .evaluation.baselines import mean_impute, zero_impute
+from .evaluation.baselines import knn_impute, mean_impute, zero_impute
 from .evaluation.missingness import remove_objects
 from .evaluation.scores import correlation_matrix_distance, kl_divergence, relative_error
 from .fitting.fit import fit
@@ -73,6 +73,7 @@ __all__ = [
     "fit",
     "io",
     "kl_divergence",
+    "knn_impute",
     "load_posterior",
     "load_result",
     "mean_impute",
