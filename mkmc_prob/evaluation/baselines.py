@@ -190,7 +190,7 @@ def impute_neighbors(stack: KernelStack, *, n_neighbors: int = 5) -> xr.DataArra
         rows = weights @ kernel.moment
         matrix[np.ix_(h, v)] = rows
         matrix[np.ix_(v, h)] = rows.T
-        matrix[np.ix_(h, h)] = symmetrize(weights @ rows.T)
+        matrix[np.ix_(h, h)] = symmetrize(np.asarray(weights @ rows.T))
     return completed
 
 
