@@ -27,11 +27,12 @@ from .fitting.fit import fit
 from .fitting.information import missing_information
 from .fitting.maxima import Maxima, explore_maxima
 from .fitting.result import MKMCResult, load_result
-from .fitting.selection import select_strength
-from .fitting.strengths import StrengthSelection
+from .fitting.strength_selection import StrengthSelection
+from .fitting.strengths import select_strength
 from .model.conditional import ConditionalGaussian
 from .model.gaussian import GaussianModel
 from .model.prior import WishartPrior
+from .model.sources import Sources
 from .posterior.gibbs import GibbsSampler
 from .posterior.imputation import sample_completed
 from .posterior.pooling import pool_estimates
@@ -59,6 +60,7 @@ __all__ = [
     "MKMCWarning",
     "Maxima",
     "MonotonicityError",
+    "Sources",
     "StrengthSelection",
     "WishartPrior",
     "center",

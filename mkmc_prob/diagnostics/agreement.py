@@ -14,6 +14,9 @@ from ..errors import IndefiniteKernelError, warn
 from ..evaluation.scores import kl_divergence
 from ..linalg.cholesky import cholesky, inverse
 from ..model.conditional import LOG_2_PI, TOO_SINGULAR
+from ..model.gaussian import GaussianModel
+from ..model.sources import Sources
+from ..stacks.matrix import labelled
 from ..stacks.stack import visible_objects
 from ..utils.arguments import checked
 from .protocol import FitResult, as_result
@@ -165,7 +168,8 @@ def agreement_with_model(result: FitResult) -> pd.DataFrame:
         row = {"mahalanobis": np.nan, "correlation": np.nan}
         if kernel.size:
             try:
-                row["mahalanobis"] = result.model.mahalanobis(kernel) / len(kernel)
+                own = GaussianModel(model)
+                row["mahalanobis"] = own.mahalanobis(kernel) / len(kernel)
             except IndefiniteKernelError as error:
                 warn(f"kernel {name!r}: its mahalanobis is left out (NaN). {error}")
         if kernel.values.any():
@@ -194,9 +198,18 @@ def predictive_scores(result: FitResult) -> xr.Dataset:
 def _visible_blocks(
     result: FitResult,
 ) -> Iterator[tuple[Hashable, xr.DataArray, xr.DataArray]]:
-    """Yield the name of each kernel, its visible block Q_vv and that of the model, M_vv."""
+    """Yield the name of each kernel, its visible block and the model's covariance of it.
+
+    That is M_vv for the paper's model, and d (s M_vv + (1 - s) T_vv + c J) with sources.
+    """
     visible = visible_objects(result.observed)
-    covariance = result.model.covariance
-    for name, own in zip(visible["kernel"].values.tolist(), visible.values, strict=True):
-        block = {"object": own, "object_bis": own}
-        yield name, result.observed.sel(kernel=name).isel(block), covariance.isel(block)
+    names, matrix = visible["kernel"].values.tolist(), result.model.matrix
+    scale = None
+    if not result.prior.is_identity:
+        scale = result.prior.scale_matrix(result.model.objects)
+    sources = Sources.of_dataset(result.sources, names)
+    for name, own, source in zip(names, visible.values, sources, strict=True):
+        places = np.ix_(own, own)
+        block = source.covariance(matrix[places], None if scale is None else scale[places])
+        kernel = result.observed.sel(kernel=name).isel({"object": own, "object_bis": own})
+        yield name, kernel, labelled(block, result.model.objects[own], "model")

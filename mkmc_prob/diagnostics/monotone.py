@@ -12,8 +12,8 @@ from ..utils.arguments import Check, checked
 
 #: An empirical rate is reported if rounding changes it by at most this share of 1 - rate.
 CLEAR = 0.1
-#: The two parts of the gain of an EM step.
-PARTS = ("gain_q_function", "gain_divergence")
+#: The parts of the gain of an EM step; traces of the paper's model may lack the last.
+PARTS = ("gain_q_function", "gain_divergence", "gain_constants")
 REMEDY = "Fit again: the trace was changed, or the model is too close to singular."
 
 
@@ -46,7 +46,7 @@ def trace_with(*needed: str) -> Check:
 
 @checked(
     trace=trace_with(
-        "penalized_log_likelihood", "log_likelihood", "log_prior", "rounding_bound", *PARTS
+        "penalized_log_likelihood", "log_likelihood", "log_prior", "rounding_bound", *PARTS[:2]
     )
 )
 def check_monotone(trace: xr.Dataset) -> pd.DataFrame:
@@ -73,7 +73,7 @@ def check_monotone(trace: xr.Dataset) -> pd.DataFrame:
     MKMCError
         If `trace` is not a trace or lacks a variable, or if its parts do not add up: the penalized
         log-likelihood is the sum of the kernels' terms and the log prior; the gain of an EM step
-        is the sum of two parts, neither of which is negative.
+        is the sum of three parts (two if no constants are estimated), none of which is negative.
 
     Notes
     -----
@@ -105,11 +105,12 @@ def check_monotone(trace: xr.Dataset) -> pd.DataFrame:
     excess = trace["log_likelihood"].sum("kernel").values + log_prior - level
     what = "the kernels' terms and the log prior miss the total by"
     _refuse_first(np.abs(excess) > bound, iterations, what, excess)
-    parts = [trace[name].values[1:] for name in PARTS]  # NaN if not an EM step: never wrong
-    excess = parts[0] + parts[1] - gain
-    what = "the two parts of the gain miss the total by"
+    # NaN if not an EM step: never wrong.
+    parts = {name: trace[name].values[1:] for name in PARTS if name in trace}
+    excess = sum(parts.values()) - gain
+    what = "the parts of the gain miss the total by"
     _refuse_first(np.abs(excess) > rounding, steps, what, excess)
-    for name, part in zip(PARTS, parts, strict=True):
+    for name, part in parts.items():
         _refuse_first(part < -rounding, steps, f"{name}, which cannot be negative, is", part)
     return pd.DataFrame(
         {"gain": gain, "rounding": rounding, "clear": gain > rounding},

@@ -34,6 +34,10 @@ class FitResult(Protocol):
         """The prior of the model matrix."""
 
     @property
+    def sources(self) -> xr.Dataset:
+        """How each kernel relates to the model."""
+
+    @property
     def degrees_of_freedom(self) -> xr.DataArray:
         """The degrees of freedom per kernel."""
 

@@ -2,15 +2,17 @@
 
 import math
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from ..errors import ConvergenceWarning, MonotonicityError, warn
 from ..model.gaussian import GaussianModel
+from ..model.sources import Sources
+from .expected import Expectation
 from .state import EMSteps, Method, State
 
 
@@ -21,6 +23,7 @@ class Record(NamedTuple):
     log_prior: float
     penalized_log_likelihood: float
     rounding_bound: float
+    gain_of_constants: float
     gain_to_come: float
     evaluations: int
     seconds: float
@@ -40,22 +43,22 @@ def check_rise(iteration: int, before: Record, after: Record) -> None:
             f"the penalized log-likelihood fell by {fall:.6g} nats in iteration {iteration} (from "
             f"{before.penalized_log_likelihood:.10g} to {after.penalized_log_likelihood:.10g}), "
             f"where rounding explains at most {allowed:.3g}. No step may do that: the model is too "
-            "ill-conditioned for double precision (raise the strength, or normalize(stack) kernels "
-            "whose scale is far from the prior's), or this is a bug."
+            "ill-conditioned for double precision (raise the strength, or use "
+            'sources="adaptive" if the kernels have other scales than the prior), or this is a bug.'
         )
 
 
 class Ascent:
     """One ascent from a starting model by some method, and its record.
 
-    Whatever the method, it ends with an EM step: `completed` is its E-step, `model` its M-step.
+    Whatever the method, it ends with an EM step: `completion` is its E-step, `model` its M-step.
 
     Attributes
     ----------
     records : list of Record
         One per model matrix, the start included.
-    completed : DataArray
-        The completed kernels, after `complete` was called.
+    completion : tuple of GaussianModel and Sources
+        Where the completed kernels are expectations, after `complete` was called.
     converged, interrupted : bool
     """
 
@@ -66,7 +69,8 @@ class Ascent:
         self._began = time.perf_counter()
         self._levels: list[float] = []
         self._state = State(0, start)
-        self._completed: tuple[int, xr.DataArray] | None = None
+        self._completion: tuple[int, GaussianModel, Sources] | None = None
+        self._kernels: Sequence[Expectation] | None = None  # of the last model
 
     @property
     def model(self) -> GaussianModel:
@@ -84,11 +88,18 @@ class Ascent:
         return self._state.evaluations
 
     @property
-    def completed(self) -> xr.DataArray:
-        """The completed kernels whose M-step the last model is."""
-        if self._completed is None:
+    def completion(self) -> tuple[GaussianModel, Sources]:
+        """The model and the sources of the last E-step, whose M-step the last model is."""
+        if self._completion is None:
             raise RuntimeError("the ascent is not complete: call complete first")
-        return self._completed[1]
+        _, model, sources = self._completion
+        return model, sources
+
+    @property
+    def sources(self) -> Sources:
+        """The sources at the last model."""
+        assert self._state.statistics is not None
+        return self._state.statistics.sources
 
     def run(self, *, max_iter: int, progress: bool) -> None:
         """Take steps until the estimated remaining gain is at most `tol` nats.
@@ -122,10 +133,10 @@ class Ascent:
         self._record()
 
     def complete(self) -> None:
-        """Take the last step, an EM step, and keep its completed kernels."""
-        if self._completed is None or self._completed[0] == self.n_iter:
+        """Take the last step, an EM step, and keep where its E-step was taken."""
+        if self._completion is None or self._completion[0] == self.n_iter:
             self._record()
-            self._completed = self.n_iter, self.em.complete(self.model)
+            self._completion = self.n_iter, self.model, self.sources
             self._state = self._state.without_precision()
             self._state = EMSteps(self.em).step(self._state)
         self._record()
@@ -142,6 +153,7 @@ class Ascent:
             self.em.prior.log_density(state.model),
             state.level,
             self.em.rounding_bound(state.statistics),
+            state.statistics.gain_of_constants(self._kernels),
             self.method.gain_to_come(self._levels),
             state.evaluations,
             time.perf_counter() - self._began,
@@ -154,6 +166,7 @@ class Ascent:
         if self.records:
             check_rise(state.number, self.records[-1], record)
         self.records.append(record)
+        self._kernels = state.statistics.kernels
         # The final EM step cannot undo convergence.
         self.converged = self.converged or 0 < self.tol >= record.gain_to_come
 

@@ -3,6 +3,8 @@
 The loop that calls these methods is in `ascent`.
 """
 
+import math
+
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
@@ -11,19 +13,21 @@ from scipy.linalg import blas
 from ..errors import KernelError
 from ..evaluation.scores import kl_divergence
 from ..linalg.blocks import Workspace, add_rows
-from ..linalg.products import inner
+from ..linalg.cholesky import cholesky, solve
+from ..linalg.products import inner, product
 from ..linalg.symmetric import Matrix, add_transpose
-from ..model.conditional import gaussian_entropy, gaussian_log_likelihood
+from ..model.conditional import TOO_SINGULAR, gaussian_entropy, gaussian_log_likelihood
 from ..model.gaussian import GaussianModel
-from ..model.marginal import add_moments_by_scores, cheaper_by_score
+from ..model.marginal import Marginal, MarginalScore, add_moments_by_scores, cheaper_by_score
 from ..model.prior import WishartPrior
+from ..model.sources import Centered, Constant, Sources
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.labels import match
 from ..stacks.matrix import labelled
 from ..stacks.stack import check_complete
-from .expected import ExpectedStatistics, complete
+from .expected import Expectation, ExpectedStatistics, complete
 from .problem import Problem, model_over
-from .rounding import rounding_bound
+from .rounding import marginal_rounding, rounding_bound
 
 
 class EM:
@@ -43,6 +47,10 @@ class EM:
     degrees_of_freedom
         nu_k > 0, the number of observations that kernel k counts for: one number for all kernels
         (1 in the paper), one per kernel in their order, or labeled by kernel.
+    sources
+        How each kernel relates to the model: `Sources`, a Dataset like `result.sources`, or None
+        for the paper's model, in which every kernel is N(0, M). Constants that are NaN are set to
+        their maximum before every E-step, a conditional maximization: the algorithm is then an ECM.
 
     Raises
     ------
@@ -67,10 +75,16 @@ class EM:
         stack: xr.DataArray,
         prior: WishartPrior,
         degrees_of_freedom: DegreesOfFreedom = 1.0,
+        sources: Sources | xr.Dataset | None = None,
     ) -> None:
         if not isinstance(prior, WishartPrior):
             raise KernelError(f"prior: {prior!r} found; pass WishartPrior(strength).")
-        self._set(Problem.of(stack, prior, degrees_of_freedom))
+        if not isinstance(sources, Sources | xr.Dataset | None):
+            raise KernelError(
+                f"sources: {sources!r} found; pass Sources.estimated(stack), a Dataset like "
+                "result.sources, or None."
+            )
+        self._set(Problem.of(stack, prior, degrees_of_freedom, sources))
 
     @classmethod
     def of(cls, problem: Problem) -> "EM":
@@ -80,16 +94,35 @@ class EM:
         return em
 
     def _set(self, problem: Problem) -> None:
-        stack, self.prior, self.degrees_of_freedom = problem
+        self._problem = problem
+        stack, self.prior, self.sources, self.structure = problem
+        self.degrees_of_freedom = self.sources.degrees_of_freedom
         self.names, self.objects, self._stack = stack.names, stack.objects, stack
-        self.total_degrees_of_freedom = float(self.degrees_of_freedom.sum())
+        self.total_degrees_of_freedom = self.sources.total_degrees_of_freedom
         # T; None if it is the identity, which needs no array.
         self._scale = None if self.prior.is_identity else self.prior.scale_matrix(self.objects)
-        self.kernels = list(stack.kernels())
         self.space = Workspace()
+        sharing = self.sources.sharing
+        kernels = list(stack.kernels())
+        needed = (sharing > 0.0) & (sharing < 1.0)
+        self._by_score = cheaper_by_score([(len(s.v), len(s.h)) for s in kernels], needed)
+        self._by_score &= sharing > 0.0
+        self._direct = ~self._by_score & (sharing > 0.0)
+        pairs = zip(kernels, self.sources, strict=True)
+        centered = [Centered.of(kernel.moment, source) for kernel, source in pairs]
+        self.off_diagonals = [one.off_diagonal for one in centered]
+        self.kernels = [
+            kernel._replace(moment=one.moment)
+            for kernel, one in zip(kernels, centered, strict=True)
+        ]
         # Zeros for hidden entries: tr P_vv Q_vv of all kernels is one product with P's entries.
         self._entries = np.nan_to_num(stack.array.values).reshape(len(self.names), -1)
-        self._by_score = cheaper_by_score([(len(s.v), len(s.h)) for s in self.kernels])
+        size = len(self.objects)
+        for kernel, source, entries in zip(self.kernels, self.sources, self._entries, strict=True):
+            if not source.is_plain:
+                entries.reshape(size, size)[np.ix_(kernel.v, kernel.v)] = kernel.moment
+        self._masks = np.ascontiguousarray(stack.visible.T, dtype=np.float64)
+        self._alone = {k: self._level_alone(k) for k in np.flatnonzero(sharing == 0.0).tolist()}
 
     @property
     def stack(self) -> xr.DataArray:
@@ -102,8 +135,11 @@ class EM:
     def initial_model(self) -> GaussianModel:
         """Return the paper's start: the M-step of the kernels with zeros for hidden entries.
 
+        With `sources` the start is M = T, the mode of the prior.
         Equation :eq:`eq-initial` of the derivation.
         """
+        if not self.sources.is_identical:
+            return self.structure.start(self.prior.scale_matrix(self.objects), self.objects)
         moment = self._sum_of_visible(np.ones(len(self.names)))
         return GaussianModel.of(self._maximum(moment, np.empty_like(moment)), self.objects)
 
@@ -120,19 +156,34 @@ class EM:
         """
         precision = self.own(model).precision  # first: it overwrites the Cholesky factor
         traces = blas.dgemv(1.0, self._entries.T, precision.reshape(-1), trans=1)
+        found = [Expectation(0.0, 0.0)] * len(self.kernels)
+        shifts = np.zeros_like(self._masks)
+        sums = None
+        if any(self.sources[k].constant != 0.0 for k in np.flatnonzero(self._direct)):
+            sums = product(precision, self._masks, np.empty_like(self._masks))
         # Half of the visible blocks, the rows of hidden objects and half of Q_hh: adding the
         # transpose at the end makes this the whole.
-        moment = self._sum_of_visible(np.where(self._by_score, 0.0, 0.5))
-        per_kernel = np.empty((len(self.kernels), 2))
-        for k in np.flatnonzero(~self._by_score).tolist():
-            per_kernel[k] = self._expect(model, k, traces[k], moment)
+        moment = self._sum_of_visible(np.where(self._direct, 0.5, 0.0))
+        for k in np.flatnonzero(self._direct).tolist():
+            found[k] = self._expect(model, k, traces[k], sums, moment, shifts)
+        if sums is not None:
+            product(shifts, self._masks.T, moment, add=1.0)
         if chosen := np.flatnonzero(self._by_score).tolist():
-            kernels, degrees = [self.kernels[k] for k in chosen], self.degrees_of_freedom[chosen]
-            found = add_moments_by_scores(model.matrix, kernels, degrees, moment, self.space)
-            for k, (log_det, trace) in zip(chosen, found, strict=True):
-                per_kernel[k] = self._levels(k, log_det, trace, model.log_determinant - log_det)
+            marginals = add_moments_by_scores(
+                model.matrix,
+                *([part[k] for k in chosen] for part in (self.kernels, self.sources)),
+                [self.off_diagonals[k] for k in chosen],
+                [self.degrees_of_freedom[k] for k in chosen],
+                self._scale,
+                moment,
+                self.space,
+            )
+            for k, marginal in zip(chosen, marginals, strict=True):
+                found[k] = self._expectation(k, marginal, model.log_determinant)
+        for k, alone in self._alone.items():
+            found[k] = alone
         add_transpose(moment)
-        return ExpectedStatistics(self._stack, self.kernels, model, moment, *per_kernel.T)
+        return ExpectedStatistics(self._problem, model, moment, found)
 
     def _sum_of_visible(self, weights: NDArray[np.float64]) -> Matrix:
         """Return the weighted sum of nu_k Q(k), with zeros for hidden entries."""
@@ -142,29 +193,90 @@ class EM:
         return total
 
     def _expect(
-        self, model: GaussianModel, k: int, trace: float, moment: Matrix
-    ) -> tuple[float, float]:
+        self,
+        model: GaussianModel,
+        k: int,
+        trace: float,
+        sums: Matrix | None,
+        moment: Matrix,
+        shifts: Matrix,
+    ) -> Expectation:
         """Add kernel k's share to the rows of `moment`; return its log-likelihood and entropy.
 
-        `trace` is tr P_vv Q_vv.
+        `trace` is tr P_vv Q_vv, and `sums` holds P_vv 1. What the kernel's constant takes from the
+        visible block is put into `shifts`.
         """
-        kernel, nu = self.kernels[k], self.degrees_of_freedom[k]
+        kernel, nu, source = self.kernels[k], self.degrees_of_freedom[k], self.sources[k]
         conditional = model.condition(kernel.visible, self.space)
-        for part in conditional.hidden_rows(kernel.moment):
+        visible_moment, constant = kernel.moment, None
+        if source.constant != 0.0 and sums is not None:
+            own = sums[kernel.v, k]
+            centered = Centered(kernel.moment, self.off_diagonals[k])
+            constant = Constant.of(conditional.ones_solved(own), centered, source.constant)
+            out = self.space.score.array(*kernel.moment.shape)
+            visible_moment = constant.without(centered, out)
+            trace += 2.0 * float(constant.shift @ own)
+            shifts[kernel.v, k] = nu * constant.shift
+        for part in conditional.hidden_rows(visible_moment):
             rows, cross, hidden = part
             trace += conditional.inner_with(part, model.precision)
             hidden[:, rows.start :] *= 0.5
             add_rows(moment, nu, kernel.h[rows], kernel.order, cross, hidden)
         log_det = model.log_determinant - conditional.log_determinant
-        return self._levels(k, log_det, trace - len(kernel.h), conditional.log_determinant)
+        marginal = Marginal(log_det, trace - len(kernel.h), 0.0, constant, 0.0)
+        return self._expectation(k, marginal, model.log_determinant)
 
-    def _levels(
-        self, k: int, log_det: float, trace: float, log_det_hidden: float
-    ) -> tuple[float, float]:
-        """Return kernel k's log-likelihood and entropy; `trace` is tr M_vv^-1 Q_vv."""
-        kernel, nu = self.kernels[k], self.degrees_of_freedom[k]
-        level = nu * gaussian_log_likelihood(len(kernel.v), log_det, trace)
-        return level, nu * gaussian_entropy(len(kernel.h), log_det_hidden)
+    def _expectation(self, k: int, marginal: Marginal, log_det_model: float) -> Expectation:
+        """Return kernel k's log-likelihood and entropy from what its marginal says."""
+        kernel, nu, source = self.kernels[k], self.degrees_of_freedom[k], self.sources[k]
+        log_det, trace, own, constant, inflation = marginal
+        n, m = len(kernel.v), len(kernel.h)
+        level = gaussian_log_likelihood(n, log_det, trace)
+        entropy = gaussian_entropy(m, log_det_model - log_det)
+        if source.is_plain:
+            return Expectation(nu * level, nu * entropy)
+        lost = 0.5 * n * math.log(source.scale)
+        if constant is not None:
+            lost += constant.divergence()
+        entropy -= 0.5 * (1.0 - source.sharing) * own
+        bound = marginal_rounding(n, log_det, trace, lost, inflation)
+        return Expectation(nu * (level - lost), nu * (entropy - lost), constant, nu * bound)
+
+    def _level_alone(self, k: int) -> Expectation:
+        """Return the log-likelihood of a kernel that shares nothing; no model changes it."""
+        kernel, source = self.kernels[k], self.sources[k]._replace(sharing=1.0)
+        score = MarginalScore(
+            self.prior.scale_matrix(self.objects),
+            kernel.v,
+            kernel.objects,
+            kernel.moment,
+            self.space,
+            source=source,
+            off_diagonal=self.off_diagonals[k],
+        )
+        marginal = Marginal(
+            score.log_determinant, score.trace, 0.0, score.constant, score.inflation
+        )
+        found = self._expectation(k, marginal, score.log_determinant)
+        return found._replace(entropy=found.log_likelihood)
+
+    def update_constants(self, model: GaussianModel) -> Sources:
+        """Return the sources with every constant at its maximum for this model.
+
+        With G = s_k M_vv + (1 - s_k) T_vv, q = G^-1 1, t = 1'q and r = q' S q, S the visible block
+        in units of the scale, it is max(0, r/t^2 - 1/t).
+        """
+        found = np.zeros(len(self.kernels))
+        blocks = zip(self._stack.kernels(), self.sources, strict=True)
+        for k, (kernel, source) in enumerate(blocks):
+            free = source._replace(constant=math.nan)
+            places = np.ix_(kernel.v, kernel.v)
+            own = None if self._scale is None else self._scale[places]
+            base = source.base(self.own(model).matrix[places], own)
+            factor = cholesky(base, "model matrix", kernel.objects[kernel.v], TOO_SINGULAR)
+            weights = solve(factor, np.ones(len(kernel.v)))
+            found[k] = Constant.of(weights, Centered.of(kernel.moment, free), math.nan).variance
+        return self.sources.with_constants(found)
 
     def m_step(self, statistics: ExpectedStatistics) -> GaussianModel:
         """Return the model that maximizes the Q-function (Algorithm 1, line 11).
@@ -189,6 +301,9 @@ class EM:
     def entropy(self, statistics: ExpectedStatistics) -> float:
         """Return sum_k nu_k times the entropy of h_k given v_k at the model of `statistics`.
 
+        With `sources`, what the Q-function leaves out: the entropy less the divergence of each
+        constant from its prior, less the log density of the kernels' own parts, in the kernels'
+        units; for a kernel that shares nothing, its log-likelihood.
         Equation :eq:`eq-entropy` of the derivation.
         """
         return float(self._taken(statistics).entropy.sum())
@@ -237,7 +352,12 @@ class EM:
         Visible entries are returned bit for bit.
         Equations :eq:`eq-e-step-vh` and :eq:`eq-e-step-hh` of the derivation.
         """
-        return complete(self._stack, self.kernels, self.own(model))
+        sources = self.sources
+        if np.isnan(sources.constant).any():
+            best = self.update_constants(model).constant
+            held = sources.constant
+            sources = sources.with_constants(np.where(np.isnan(held), best, held))
+        return complete(self._stack, sources, self._scale, self.own(model))
 
     def rounding_bound(self, statistics: ExpectedStatistics) -> float:
         """Return by how much rounding can change the penalized log-likelihood, in nats.
@@ -246,8 +366,13 @@ class EM:
         """
         weight = self.prior.strength + self.total_degrees_of_freedom
         trace = self.update_trace(statistics)
-        model = statistics.model
-        return rounding_bound(model, weight=weight, update_trace=trace, n_kernels=len(self.kernels))
+        return rounding_bound(
+            statistics.model,
+            weight=weight,
+            update_trace=trace,
+            n_kernels=len(self.kernels),
+            of_kernels=statistics.rounding,
+        )
 
     def update_trace(self, statistics: ExpectedStatistics) -> float:
         """Return tr M^-1 F(M), F(M) the EM update of the model M; it is l at a fixed point.
@@ -265,16 +390,10 @@ class EM:
         return self._maximum(self._taken(statistics).second_moment, out)
 
     def _maximum(self, moment: Matrix, out: Matrix) -> Matrix:
-        """Put (lambda T + S) / (lambda + N) into `out`; return it."""
-        strength, weight = self.prior.strength, self.prior.strength + self.total_degrees_of_freedom
-        if self._scale is None:
-            np.divide(moment, weight, out=out)
-            out.flat[:: len(out) + 1] = (strength + np.diagonal(moment)) / weight
-            return out
-        np.multiply(self._scale, strength, out=out)
-        out += moment
-        out /= weight
-        return out
+        """Put the M-step's matrix into `out`; return it."""
+        strength = self.prior.strength
+        weight = strength + self.total_degrees_of_freedom
+        return self.structure.maximum(moment, strength, self._scale, weight, out)
 
     def _taken(self, statistics: ExpectedStatistics) -> ExpectedStatistics:
         """Return `statistics` if an E-step of this EM took them; raise otherwise."""
@@ -282,7 +401,7 @@ class EM:
             raise KernelError(
                 f"statistics: {type(statistics).__name__} found; pass what e_step(model) returns."
             )
-        if statistics.stack is not self._stack:
+        if statistics.problem.stack is not self._stack:
             raise KernelError("statistics: another EM took them. Pass what e_step(model) returns.")
         return statistics
 

@@ -1,17 +1,32 @@
 """What `EM.e_step` (in `em`) returns: expected sufficient statistics, completed kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 
 from ..linalg.symmetric import Matrix
 from ..model.gaussian import GaussianModel
-from ..stacks.kernel_stack import KernelStack, VisibleKernel
+from ..model.sources import Constant, Sources
+from ..stacks.kernel_stack import KernelStack
 from ..stacks.matrix import labelled
+from .problem import Problem
+
+
+class Expectation(NamedTuple):
+    """What an E-step says of one kernel: log-likelihood and entropy, times nu_k, in nats.
+
+    `constant` is the kernel's constant, if it has one, and `rounding` bounds the rounding of the
+    log-likelihood beyond that of the model.
+    """
+
+    log_likelihood: float
+    entropy: float
+    constant: Constant | None = None
+    rounding: float = 0.0
 
 
 class ExpectedStatistics:
@@ -45,27 +60,61 @@ class ExpectedStatistics:
 
     def __init__(
         self,
-        stack: KernelStack,
-        kernels: Sequence[VisibleKernel],
+        problem: Problem,
         model: GaussianModel,
         second_moment: Matrix,
-        log_likelihood: NDArray[np.float64],
-        entropy: NDArray[np.float64],
+        kernels: Sequence[Expectation],
     ) -> None:
-        self.stack, self._kernels = stack, kernels
-        self.model = model
-        self.second_moment = second_moment
-        self.log_likelihood, self.entropy = log_likelihood, entropy
+        self.problem, self.model = problem, model
+        self.second_moment, self.kernels = second_moment, kernels
+        self.log_likelihood = np.array([kernel.log_likelihood for kernel in kernels])
+        self.entropy = np.array([kernel.entropy for kernel in kernels])
 
     def without_precision(self) -> "ExpectedStatistics":
         """Return the same statistics, whose model has let go of the memory of M^-1."""
         model = self.model.without_precision()
-        parts = (self.second_moment, self.log_likelihood, self.entropy)
-        return ExpectedStatistics(self.stack, self._kernels, model, *parts)
+        return ExpectedStatistics(self.problem, model, self.second_moment, self.kernels)
+
+    @property
+    def sources(self) -> Sources:
+        """The sources, with the constants at which the expectations were taken."""
+        sources = self.problem.sources
+        pairs = zip(self.kernels, sources.constant, strict=True)
+        constants = [
+            float(given) if kernel.constant is None else kernel.constant.variance
+            for kernel, given in pairs
+        ]
+        return sources.with_constants(np.array(constants))
+
+    @property
+    def log_likelihood_by_name(self) -> dict[Hashable, float]:
+        """`log_likelihood` by the name of the kernel."""
+        return dict(zip(self.problem.stack.names, self.log_likelihood.tolist(), strict=True))
+
+    @property
+    def rounding(self) -> float:
+        """A bound on the rounding of the kernels' own terms, in nats."""
+        return sum(kernel.rounding for kernel in self.kernels)
+
+    def gain_of_constants(self, before: Sequence[Expectation] | None) -> float:
+        """Return by how much L rises when the constants move to those of this E-step, in nats.
+
+        `before` is what the E-step before found; NaN without one.
+        """
+        if before is None:
+            return float("nan")
+        gain = 0.0
+        degrees = self.problem.sources.degrees_of_freedom.tolist()
+        for nu, now, then in zip(degrees, self.kernels, before, strict=True):
+            if now.constant is not None and then.constant is not None:
+                own, old = now.constant, then.constant.variance
+                gain += nu * (own.level(own.variance) - own.level(old))
+        return gain
 
     def __repr__(self) -> str:
         table = pd.DataFrame(
-            {"log_likelihood": self.log_likelihood, "entropy": self.entropy}, index=self.stack.names
+            {"log_likelihood": self.log_likelihood, "entropy": self.entropy},
+            index=self.problem.stack.names,
         )
         return (
             f"ExpectedStatistics of {len(table)} kernels\n{table}\n"
@@ -86,18 +135,23 @@ class ExpectedStatistics:
 
         Equations :eq:`eq-e-step-vh` and :eq:`eq-e-step-hh` of the derivation.
         """
-        return complete(self.stack, self._kernels, self.model)
+        stack, prior = self.problem.stack, self.problem.prior
+        scale = None if prior.is_identity else prior.scale_matrix(stack.objects)
+        return complete(stack, self.sources, scale, self.model)
 
 
 def complete(
-    stack: KernelStack, kernels: Sequence[VisibleKernel], model: GaussianModel
+    stack: KernelStack, sources: Sources, scale: Matrix | None, model: GaussianModel
 ) -> xr.DataArray:
-    """Return the kernels completed by their expectations at `model`; see `EM.complete`."""
+    """Return the kernels completed by their expectations at `model`; see `EM.complete`.
+
+    `scale` is T, None for the identity.
+    """
     completed = stack.array.copy()
-    for values, kernel in zip(completed.values, kernels, strict=True):
+    for values, kernel, source in zip(completed.values, stack.kernels(), sources, strict=True):
         if kernel.visible.all():
             continue
-        conditional = model.condition(kernel.visible)
+        conditional = source.condition(model, scale, kernel.visible)
         cross, hidden = conditional.expected_second_moments(kernel.moment)
         values[np.ix_(kernel.v, kernel.h)] = cross
         values[np.ix_(kernel.h, kernel.v)] = cross.T

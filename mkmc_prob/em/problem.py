@@ -1,6 +1,6 @@
 """What is fitted or sampled: a checked stack, a prior over its objects, degrees of freedom."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -9,43 +9,133 @@ from numpy.typing import NDArray
 from ..errors import KernelError, LabelError
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
+from ..model.sources import Sources
+from ..model.structures import FULL, Structure, structure_of
 from ..stacks.definite import check_definite
-from ..stacks.degrees import degrees_per_kernel
 from ..stacks.kernel_stack import KernelStack
-from ..stacks.labels import Labels
-from ..utils.arguments import real_number
+from ..stacks.labels import Labels, name_some
+from ..utils.arguments import choice, real_number
 
-#: The strength of the prior if the user names none.
-DEFAULT_STRENGTH = 0.1
+#: The strength of the prior if the user names none: in units of kernels.
+DEFAULT_STRENGTH = 1.0
+#: The paper's model has other units: where it is the only one offered, this is the default.
+IDENTICAL_STRENGTH = 0.1
 
 
 class Problem(NamedTuple):
-    """A stack of positive semidefinite kernels with the prior over its objects, all checked.
+    """A stack of positive semidefinite kernels, the prior and the sources, all checked.
 
     Attributes
     ----------
     stack : KernelStack
     prior : WishartPrior
-        Labeled like the stack, or with the identity as its scale.
-    degrees_of_freedom : ndarray, shape (K,)
+        Labeled like the stack, with the scale T of the sources, or with the identity.
+    sources : Sources
+        How each kernel relates to the model, and how much it counts.
+    structure : Structure
+        The structure of the model matrix.
     """
 
     stack: KernelStack
     prior: WishartPrior
-    degrees_of_freedom: NDArray[np.float64]
+    sources: Sources
+    structure: Structure = FULL
 
     @classmethod
     def of(
-        cls, stack: xr.DataArray, prior: WishartPrior, degrees_of_freedom: Any = 1.0
+        cls,
+        stack: xr.DataArray,
+        prior: WishartPrior,
+        degrees_of_freedom: Any = 1.0,
+        sources: Sources | xr.Dataset | Literal["adaptive", "identical"] | None = None,
+        *,
+        sharing: Any = 1.0,
+        structure: Structure = FULL,
     ) -> "Problem":
         """Check what the user passed; raise as `EM` does."""
         checked = KernelStack.of(stack)
-        degrees = degrees_per_kernel(degrees_of_freedom, checked.names)
+        if isinstance(sources, Sources):
+            if sources.names != checked.names:
+                raise LabelError(
+                    f"sources: they are of kernels {name_some(sources.names)}, the stack has "
+                    f"{name_some(checked.names)}. Estimate them for this stack."
+                )
+            if real_number(degrees_of_freedom) != 1.0:
+                raise KernelError(
+                    "degrees_of_freedom: the sources have theirs. Pass them to "
+                    "Sources.estimated(stack, degrees_of_freedom=...)."
+                )
+        elif isinstance(sources, xr.Dataset):
+            sources = Sources.of_dataset(sources, checked.names, degrees_of_freedom)
+        elif sources == "adaptive":
+            sources = Sources.estimated(
+                checked, sharing=sharing, degrees_of_freedom=degrees_of_freedom
+            )
+        else:
+            sources = Sources.identical(checked.names, degrees_of_freedom)
         check_definite(checked)
-        return cls(checked, prior.restricted(checked.objects, checked.objects), degrees)
+        prior = prior.restricted(checked.objects, checked.objects)
+        if not prior.is_identity:
+            sources = sources.without_shared_constant()
+        return cls(checked, sources.prior(prior, checked.objects), sources, structure)
+
+    def with_sources(self, sources: Sources) -> "Problem":
+        """Return the problem with other sources that have the same shared constant."""
+        return self._replace(sources=sources)
+
+    def with_strength(self, strength: float) -> "Problem":
+        """Return the problem with another strength of the prior."""
+        return self._replace(prior=self.prior.with_strength(strength))
+
+    def with_kernels(self, places: NDArray[np.intp]) -> "Problem":
+        """Return the problem of the kernels at these positions, with the same prior."""
+        return self._replace(
+            stack=self.stack.with_kernels(places), sources=self.sources.with_kernels(places)
+        )
 
 
-def one_prior(strength: Any, prior: WishartPrior | None) -> WishartPrior:
+def problem_of(
+    stack: xr.DataArray,
+    prior: WishartPrior,
+    *,
+    degrees_of_freedom: Any = 1.0,
+    sources: Any = "adaptive",
+    sharing: Any = 1.0,
+    structure: Any = "full",
+) -> Problem:
+    """Return the problem that the arguments of `fit` describe.
+
+    Raises
+    ------
+    KernelError, LabelError, IndefiniteKernelError
+        As `fit` does.
+    """
+    if not isinstance(sources, xr.Dataset):
+        sources = choice("adaptive", "identical")(sources, "sources")
+    if isinstance(sources, xr.Dataset) or sources == "identical":
+        _refuse_sharing(sharing, sources)
+    return Problem.of(
+        stack,
+        prior,
+        degrees_of_freedom,
+        sources,
+        sharing=sharing,
+        structure=structure_of(structure),
+    )
+
+
+def _refuse_sharing(sharing: Any, sources: str | xr.Dataset) -> None:
+    """Raise KernelError unless `sharing` was left out."""
+    if real_number(sharing) != 1.0:
+        given = "identical sources share all" if isinstance(sources, str) else "sources holds it"
+        raise KernelError(
+            f'sharing: {sharing!r} found, but {given}. Leave it out, or use sources="adaptive".'
+        )
+
+
+def one_prior(
+    strength: Any, prior: WishartPrior | None, default: float = DEFAULT_STRENGTH
+) -> WishartPrior:
     """Return the prior that the arguments `strength` and `prior` mean together.
 
     Raises
@@ -57,7 +147,7 @@ def one_prior(strength: Any, prior: WishartPrior | None) -> WishartPrior:
         return WishartPrior(strength)
     if not isinstance(prior, WishartPrior):
         raise KernelError(f"prior: {prior!r} found; pass WishartPrior(strength, scale).")
-    if real_number(strength) not in (DEFAULT_STRENGTH, prior.strength):
+    if real_number(strength) not in (default, prior.strength):
         raise KernelError(
             f"strength: {strength!r} found with a prior of strength {prior.strength:g}. Pass one "
             "of the two."

@@ -1,13 +1,22 @@
 """How much of a change of the penalized log-likelihood can be rounding."""
 
+import math
+
 import numpy as np
 
 from ..model.conditional import LOG_2_PI
 from ..model.gaussian import GaussianModel
 
+EPS = float(np.finfo(np.float64).eps)
+
 
 def rounding_bound(
-    model: GaussianModel, *, weight: float, update_trace: float, n_kernels: int
+    model: GaussianModel,
+    *,
+    weight: float,
+    update_trace: float,
+    n_kernels: int,
+    of_kernels: float = 0.0,
 ) -> float:
     """Return by how much rounding can change the penalized log-likelihood at a model, in nats.
 
@@ -37,6 +46,8 @@ def rounding_bound(
         double precision; its size is still right.
     n_kernels
         K.
+    of_kernels
+        The sum of the kernels' own bounds; see `marginal_rounding`.
     """
     size = len(model.objects)
     variance, precision = np.diagonal(model.matrix), np.diagonal(model.precision)
@@ -45,4 +56,30 @@ def rounding_bound(
     trace = weight * abs(update_trace)
     factor = np.sqrt(size) * (weight + trace / size) * inflation
     terms = (np.sqrt(size) + n_kernels + 4) * (weight * logs.sum() + trace)
-    return float(np.finfo(np.float64).eps * (factor + terms))
+    return float(EPS * (factor + terms)) + of_kernels
+
+
+def marginal_rounding(
+    size: int, log_det: float, trace: float, lost: float, inflation: float
+) -> float:
+    """Bound the rounding of a kernel's log-likelihood beyond what `rounding_bound` covers.
+
+    With a constant, log det B = log det G + log(1 + c t) and tr B^-1 S are sums of a few terms,
+    each of the size of the result or of n; with a sharing below 1, G has a factor of its own, whose
+    rounding is that of M with G's variance inflation factors in place of M's.
+
+    Parameters
+    ----------
+    size
+        n, the number of visible objects.
+    log_det, trace
+        log det G and tr G^-1 S, S without the constant.
+    lost
+        (n/2) log d and the divergence of the constant, in nats.
+    inflation
+        (sum_i sqrt(G_ii (G^-1)_ii))^2 if G has its own factor, else 0.
+    """
+    root = math.sqrt(size)
+    terms = abs(log_det) + size * LOG_2_PI + 2.0 * abs(trace) + 2.0 * abs(lost)
+    own = root * (1.0 + abs(trace) / max(size, 1)) * inflation
+    return EPS * ((root + 4.0) * terms + own)

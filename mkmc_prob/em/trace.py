@@ -1,5 +1,7 @@
 """The trace of an ascent: its record as a labeled Dataset."""
 
+from collections.abc import Hashable, Mapping, Sequence
+
 import numpy as np
 import xarray as xr
 
@@ -12,6 +14,7 @@ VARIABLES = {
     "log_prior": ("log prior, without its constant", "nats"),
     "gain_q_function": ("rise of the Q-function in an EM step", "nats"),
     "gain_divergence": ("Kullback-Leibler part of the gain of an EM step", "nats"),
+    "gain_constants": ("rise by the update of the kernels' constants", "nats"),
     "gradient_norm": ("norm of the gradient, ||B^-1 F(M) B'^-1 - I||", ""),
     "step_length": ("length of the step in the affine-invariant metric", ""),
     "gain_to_come": ("estimated gain still to come", "nats"),
@@ -21,18 +24,25 @@ VARIABLES = {
 }
 
 
-def trace_of(ascent: Ascent, *, constant: float = 0.0) -> xr.Dataset:
+def trace_of(
+    ascent: Ascent,
+    *,
+    constant: float = 0.0,
+    alone: Mapping[Hashable, float] | None = None,
+    names: Sequence[Hashable] | None = None,
+) -> xr.Dataset:
     """Return the record of an ascent as a Dataset with one entry per model matrix.
 
     Equations :eq:`eq-gain-q`, :eq:`eq-gain-kl`, :eq:`eq-metric` and :eq:`eq-gradient-norm` of the
     derivation.
 
-    The gain of an EM step from M to M+ = F(M) has two nonnegative parts: the rise of the
-    Q-function, ((lambda + N) / 2) (tr M^-1 M+ - l - log det M^-1 M+), and the Kullback-Leibler
-    divergences sum_k nu_k E_q KL(p(h|v, M) || p(h|v, M+)), computed as the difference. Both are NaN
-    for other steps. If the method does not record them, the norm of the gradient before an EM step
-    and the length of the step are set to 2 sqrt(rise of Q / (lambda + N)), to which both are equal
-    to second order; they are NaN for other steps.
+    The gain of an EM step from M to M+ = F(M) has three nonnegative parts: the rise of the
+    Q-function, ((lambda + N) / 2) (tr M^-1 M+ - l - log det M^-1 M+); the Kullback-Leibler
+    divergences sum_k nu_k E_q KL(p(h|v, M) || p(h|v, M+)), computed as the difference; and the rise
+    when the constants are updated for M+ (0 if none is estimated). They are NaN for other steps. If
+    the method does not record them, the norm of the gradient before an EM step and the length of
+    the step are set to 2 sqrt(rise of Q / (lambda + N)), to which both are equal to second order;
+    they are NaN for other steps.
 
     The start is the first entry. The results of a step are stored with the model it led to.
 
@@ -43,6 +53,10 @@ def trace_of(ascent: Ascent, *, constant: float = 0.0) -> xr.Dataset:
     constant
         Added to the log prior and the penalized log-likelihood, for objects left out of the
         ascent.
+    alone
+        The log-likelihoods of the kernels that were left out of the ascent, by name.
+    names
+        All kernels in their order; those of the ascent if left out.
     """
     records = ascent.records
     column = {
@@ -50,23 +64,37 @@ def trace_of(ascent: Ascent, *, constant: float = 0.0) -> xr.Dataset:
     }
     column["penalized_log_likelihood"] = column["penalized_log_likelihood"] + constant
     column["log_prior"] = column["log_prior"] + constant
+    own, alone = ascent.em.names, alone or {}
+    names = own if names is None else names
+    kernels = np.empty((len(records), len(names)))
+    for k, name in enumerate(names):
+        found = alone.get(name)
+        if found is None:
+            found = column["log_likelihood"][:, own.index(name)]
+        kernels[:, k] = found
+    column["log_likelihood"] = kernels
+    added = float(sum(alone.values()))
+    column["penalized_log_likelihood"] = column["penalized_log_likelihood"] + added
+    constant += added
     # Adding the constant rounds, too, twice in each sum.
     sizes = abs(constant) + np.abs(column["penalized_log_likelihood"])
     eps = float(np.finfo(np.float64).eps)
     column["rounding_bound"] = column["rounding_bound"] + 2.0 * eps * sizes * bool(constant)
     weight = ascent.em.prior.strength + ascent.em.total_degrees_of_freedom
-    rise, divergence, length = np.full((3, len(records)), np.nan)
+    rise, divergence, moved, length = np.full((4, len(records)), np.nan)
     by_em = column["by_em"][1:]
     excess = column["update_trace"][:-1] - len(ascent.em.objects)
     excess -= np.diff(column["log_determinant"])
     rise[1:][by_em] = 0.5 * weight * excess[by_em]
     gains = np.diff(column["penalized_log_likelihood"])
-    divergence[1:][by_em] = gains[by_em] - rise[1:][by_em]
+    moved[1:][by_em] = column["gain_of_constants"][1:][by_em]
+    divergence[1:][by_em] = gains[by_em] - rise[1:][by_em] - moved[1:][by_em]
     length[1:] = 2.0 * np.sqrt(np.maximum(rise[1:], 0.0) / weight)
     recorded = column["gradient_norm"]
     column |= {
         "gain_q_function": rise,
         "gain_divergence": divergence,
+        "gain_constants": moved,
         "step_length": np.where(np.isnan(column["step_length"]), length, column["step_length"]),
         "gradient_norm": np.where(np.isnan(recorded), np.append(length[1:], np.nan), recorded),
     }
@@ -79,7 +107,7 @@ def trace_of(ascent: Ascent, *, constant: float = 0.0) -> xr.Dataset:
             )
             for name, (words, unit) in VARIABLES.items()
         },
-        coords={"iteration": np.arange(len(records)), "kernel": ascent.em.names},
+        coords={"iteration": np.arange(len(records)), "kernel": list(names)},
     )
     trace.attrs["long_name"] = "trace of the ascent, one entry per model matrix"
     return trace

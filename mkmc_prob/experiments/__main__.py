@@ -13,7 +13,7 @@ from ..datasets import FusionProblem, load_multiple_features, make_fusion_proble
 from ..errors import MKMCError, MKMCWarning
 from ..evaluation.missingness import remove_objects
 from ..evaluation.protocols import PROTOCOLS
-from ..fitting.selection import STRENGTHS
+from ..fitting.strengths import STRENGTHS
 from ..stacks.definite import Method
 from .methods import METHODS, PAPER_STRENGTH, mkmc_chosen
 from .report import write_study

@@ -10,16 +10,19 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..em.problem import problem_of
 from ..errors import MKMCError
 from ..evaluation.baselines import mean_impute, zero_impute
 from ..evaluation.missingness import remove_objects
 from ..evaluation.scores import aligned
-from ..fitting.fit import fit
 from ..fitting.result import MKMCResult
-from ..fitting.selection import STRENGTHS, select_strength
+from ..fitting.solve import solve
+from ..fitting.strengths import STRENGTHS, score_strengths
 from ..linalg.symmetric import Matrix
+from ..model.prior import WishartPrior
 from ..stacks.labels import as_labels, name_some
-from ..stacks.stack import check_complete
+from ..stacks.pattern import warn_of_what_is_not_identified
+from ..stacks.stack import check_complete, visible_objects
 
 #: lambda of the paper's study.
 PAPER_STRENGTH = 0.001
@@ -33,18 +36,19 @@ def mkmc(
     stack: xr.DataArray,
     *,
     strength: float = PAPER_STRENGTH,
+    sources: str = "identical",
     method: str = "geodesic",
     tol: float = 1e-3,
     max_iter: int = 10_000,
 ) -> MKMCResult:
-    """Complete `stack` by `fit` at one strength, by default the paper's.
+    """Complete `stack` as `fit` does at one strength, by default by the paper's model.
 
     Parameters
     ----------
     stack
         The incomplete kernels.
-    strength, method, tol, max_iter
-        As in `fit`.
+    strength, sources, method, tol, max_iter
+        As in `fit`; "identical" is the paper's model.
 
     Returns
     -------
@@ -67,7 +71,9 @@ def mkmc(
     >>> stronger(remove_objects(kernels, 0.3, seed=0)).converged
     True
     """
-    result = fit(stack, strength=strength, method=method, tol=tol, max_iter=max_iter)
+    problem = problem_of(stack, WishartPrior(strength), sources=sources)
+    warn_of_what_is_not_identified(visible_objects(problem.stack.array))
+    result = MKMCResult.of(solve(problem, method=method, tol=tol, max_iter=max_iter))
     if result.interrupted:
         raise KeyboardInterrupt
     return result
@@ -123,7 +129,7 @@ def mkmc_chosen(
     """
     options: dict[str, Any] = {"method": method, "max_iter": max_iter}
     choosing: dict[str, Any] = {"strengths": strengths, "folds": folds, "seed": seed}
-    best = select_strength(stack, tol=selection_tol, **choosing, **options).best
+    best = score_strengths(stack, tol=selection_tol, **choosing, **options).best
     return mkmc(stack, strength=best, tol=tol, **options)
 
 

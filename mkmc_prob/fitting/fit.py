@@ -5,15 +5,15 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from ..em.methods import METHODS
-from ..em.problem import DEFAULT_STRENGTH, Problem, one_prior
+from ..em.problem import DEFAULT_STRENGTH, one_prior, problem_of
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.pattern import warn_of_what_is_not_identified
-from ..stacks.stack import visible_objects, warn_of_scales
+from ..stacks.stack import visible_objects
 from ..utils.arguments import checked, choice, positive, tolerance, whole
 from .result import MKMCResult
-from .solve import solve
+from .solve import solve, warn_of_the_model
 
 
 @checked(strength=positive, method=choice(*METHODS), tol=tolerance, max_iter=whole(least=1))
@@ -21,6 +21,9 @@ def fit(
     stack: xr.DataArray,
     *,
     strength: float = DEFAULT_STRENGTH,
+    sources: str | xr.Dataset = "adaptive",
+    sharing: DegreesOfFreedom = 1.0,
+    structure: str = "full",
     prior: WishartPrior | None = None,
     degrees_of_freedom: DegreesOfFreedom = 1.0,
     method: str = "geodesic",
@@ -109,8 +112,15 @@ def fit(
     array([[1.56, 0.4 ],
            [0.4 , 1.  ]])
     """
-    problem = Problem.of(stack, one_prior(strength, prior), degrees_of_freedom)
-    warn_of_scales(problem.stack.array)
+    problem = problem_of(
+        stack,
+        one_prior(strength, prior),
+        degrees_of_freedom=degrees_of_freedom,
+        sources=sources,
+        sharing=sharing,
+        structure=structure,
+    )
+    warn_of_the_model(problem)
     warn_of_what_is_not_identified(visible_objects(problem.stack.array))
     solution = solve(
         problem, initial=initial, method=method, tol=tol, max_iter=max_iter, progress=progress

@@ -17,13 +17,16 @@ from ..diagnostics.protocol import FitResult, as_result
 from ..em.em import EM
 from ..em.problem import Problem
 from ..errors import ConvergenceWarning, MKMCWarning, warn
-from ..linalg.cholesky import half_solve
+from ..linalg.cholesky import cholesky, half_solve
+from ..linalg.cholesky import solve as solve_factored
 from ..linalg.products import product
-from ..linalg.symmetric import Matrix, Triangle, Vector
+from ..linalg.symmetric import Matrix, Triangle, Vector, symmetrize
+from ..model.conditional import TOO_SINGULAR
+from ..model.sources import Centered, Constant
 from ..stacks.labels import name_some
 from ..stacks.matrix import labelled
 from ..utils.arguments import checked, seed
-from .solve import Solution, seen_problem, solve
+from .solve import Solution, problem_of_result, seen_problem, solve
 
 #: The accuracy of the rate, as a share of 1 - rate, by the residual of its eigenvector.
 ACCURACY = 0.005
@@ -47,7 +50,11 @@ class EMDerivative:
 
     Psi = I - B_v' M_vv^-1 B_v the projector on what the kernel hides, B_v the visible rows of B,
     and Phi = B_v' M_vv^-1 Q_vv M_vv^-1 B_v. The derivative DF is the sum over the kernels, weighted
-    by nu_k / (lambda + N). It is symmetric, so the eigenvalues of DF are real; at a fixed point the
+    by nu_k / (lambda + N). For a kernel with sources, with C = s M_vv + (1 - s) T_vv + c J and S
+    its visible block in units of its scale, Psi = I - s B_v' C^-1 B_v and
+    Phi = s B_v' C^-1 S C^-1 B_v; if its constant is estimated and not 0, the constant follows M,
+    which adds <E, W> E / (1' C^-1 1)^2 with p = sqrt(s) B_v' C^-1 1, f = sqrt(s) B_v' C^-1 S C^-1 1
+    and E = p p' - p f' - f p'. DF is symmetric, so its eigenvalues are real; at a fixed point the
     curvature of L along W is -((lambda + N) / 2) <W, W - DF W>. Equations :eq:`eq-derivative` and
     :eq:`eq-curvature` of the derivation.
 
@@ -65,7 +72,13 @@ class EMDerivative:
         self.weight = em.prior.strength + em.total_degrees_of_freedom
         self._degrees = em.degrees_of_freedom
         self._terms: list[tuple[int, Matrix, Matrix]] = []
-        for k, kernel in enumerate(em.kernels):
+        self._constants: list[tuple[int, Matrix]] = []
+        for k, (kernel, source) in enumerate(zip(em.kernels, em.sources, strict=True)):
+            if source.sharing == 0.0:
+                continue
+            if not source.is_plain:
+                self._add(em, k, factor)
+                continue
             if kernel.visible.all():
                 continue
             # B_v' = (orthonormal) (triangular): M_vv = B_v B_v' has the factor triangular'.
@@ -76,10 +89,38 @@ class EMDerivative:
             hidden = np.eye(self.size) - basis @ basis.T
             self._terms.append((k, hidden, 0.5 * hidden + spread))
 
+    def _add(self, em: EM, k: int, factor: Matrix) -> None:
+        """Add the term of a kernel that is not the paper's."""
+        kernel, source, z = em.kernels[k], em.sources[k], em.off_diagonals[k]
+        n, size, root = len(kernel.v), self.size, float(np.sqrt(source.sharing))
+        rows = factor[kernel.v]
+        block = np.ix_(kernel.v, kernel.v)
+        own = None if em.prior.is_identity else em.prior.scale_matrix(em.objects)[block]
+        base = source.base(product(rows, rows.T, np.empty((n, n))), own)
+        lower = cholesky(base, "model matrix", kernel.objects[kernel.v], TOO_SINGULAR)
+        weights = solve_factored(lower, np.ones(n))
+        constant = Constant.of(weights, Centered(kernel.moment, z), source.constant)
+        c, t = constant.variance, constant.total
+        # C^-1 = G^-1 - e q q' with q = G^-1 1, and C^-1 1 = q / (1 + c t).
+        e, along = c / (1.0 + c * t), rows.T @ weights
+        spread = root * (solve_factored(lower, rows) - np.outer(weights, e * along))
+        explained = root * product(rows.T, spread, np.empty((size, size)))
+        hidden = np.eye(size) - symmetrize(explained)
+        seen = product(kernel.moment, spread, np.empty((n, size)))
+        seen += z * root / (1.0 + c * t) * along
+        fitted = symmetrize(product(spread.T, seen, np.empty((size, size))))
+        if hidden.any():
+            self._terms.append((k, hidden, 0.5 * hidden + fitted))
+        if np.isnan(source.constant) and c > 0.0:
+            p = root * along / (1.0 + c * t)
+            f = seen.T @ weights / (1.0 + c * t)
+            change = np.outer(p, p) - np.outer(p, f) - np.outer(f, p)
+            self._constants.append((k, change * ((1.0 + c * t) / t)))
+
     @property
     def is_zero(self) -> bool:
         """Whether no kernel hides anything, so that EM converges in one step."""
-        return not self._terms
+        return not self._terms and not self._constants
 
     def curvature(self, rate: float) -> float:
         """Return -d^2 L / dt^2 along a W of length 1 with DF W = rate W, in nats."""
@@ -96,6 +137,9 @@ class EMDerivative:
             second *= self._degrees[k] / self.weight
             total += second
         total += total.T
+        for k, direction in self._constants:
+            weight = self._degrees[k] / self.weight
+            total += (weight * float(np.vdot(direction, change))) * direction
         return self.triangle.vector(np.asfortranarray(total))
 
 
@@ -190,7 +234,7 @@ def missing_information(
     'b'
     """
     result = as_result(result)
-    problem = Problem.of(result.observed, result.prior, result.degrees_of_freedom.values)
+    problem = problem_of_result(result)
     rng = np.random.default_rng(seed)
     bar = tqdm(disable=not progress, desc="missing_information", unit=" applications")
     with bar:
@@ -295,7 +339,8 @@ def _without_each(
     problem: Problem, result: FitResult, rng: np.random.Generator, bar: "tqdm[NoReturn]"
 ) -> xr.Dataset:
     """Return the missing information of the fits without each kernel, and their changes."""
-    visible, names = problem.stack.visible, problem.stack.names
+    names, sharing = problem.stack.names, problem.sources.sharing
+    visible = problem.stack.visible & (sharing > 0.0)[:, None]
     rates, curvatures, changes = (np.full(len(names), np.nan) for _ in range(3))
     unseen = np.zeros(len(names), dtype=int)
     late = []
@@ -306,10 +351,7 @@ def _without_each(
             continue
         bar.set_description(f"without {name!r}")
         rest = np.delete(np.arange(len(names)), k)
-        fewer = problem._replace(
-            stack=problem.stack.with_kernels(rest),
-            degrees_of_freedom=problem.degrees_of_freedom[rest],
-        )
+        fewer = problem.with_kernels(rest)
         other = _refit(fewer, result)
         if other.tol and not other.converged:
             late.append(name)

@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from ..em.methods import METHODS
-from ..em.problem import Problem, one_prior
+from ..em.problem import DEFAULT_STRENGTH, Problem, one_prior, problem_of
 from ..errors import ConvergenceWarning, KernelError, MKMCWarning, warn
 from ..evaluation.baselines import impute_means
 from ..linalg.cholesky import half_solve
@@ -21,12 +21,12 @@ from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import Labels
 from ..stacks.pattern import warn_of_what_is_not_identified
-from ..stacks.stack import visible_objects, warn_of_scales
+from ..stacks.stack import visible_objects
 from ..utils.arguments import checked, choice, seed, tolerance, whole
 from ..utils.processes import in_processes
 from .information import information_at
 from .result import MKMCResult
-from .solve import Solution, seen_problem, solve
+from .solve import Solution, seen_problem, solve, warn_of_the_model
 
 #: The default starts.
 STARTS = ("zeros", "means", "kernels", "random", "continuation")
@@ -100,7 +100,7 @@ def explore_maxima(
     *,
     starts: Sequence[str] | Mapping[str, Any] = STARTS,
     random_starts: int = 3,
-    strength: float = 0.1,
+    strength: float = DEFAULT_STRENGTH,
     prior: WishartPrior | None = None,
     tol: float = 1e-5,
     seed: int | np.random.Generator = 0,
@@ -116,7 +116,8 @@ def explore_maxima(
     stack
         The incomplete kernels.
     starts
-        Some of "zeros" (the paper's), "means" (mean imputation), "kernels" (from each kernel
+        Some of "zeros" (the start of `fit`: zeros for the missing entries in the paper's model, the
+        prior's mode otherwise), "means" (mean imputation), "kernels" (from each kernel
         alone: its visible block, the mean variance elsewhere), "random" (a random covariance of the
         kernels' scale), "continuation" (the fit at a larger strength, lowered in steps); or a
         mapping from your own names to models, as `fit` takes them.
@@ -175,11 +176,13 @@ def explore_maxima(
     """
     if "initial" in options:
         raise KernelError("initial: the ascents start elsewhere. Pass starts={name: model}.")
-    degrees, common = _options_of_fit(tol=FINER * tol, **options)
-    problem = Problem.of(stack, one_prior(strength, prior), degrees)
+    model, common = _options_of_fit(tol=FINER * tol, **options)
+    problem = problem_of(stack, one_prior(strength, prior), **model)
     array = problem.stack.array
-    chosen = _starts(problem.stack, starts, random_starts, np.random.default_rng(seed))
-    warn_of_scales(array)
+    in_units = problem.stack.array / xr.DataArray(problem.sources.scale, dims="kernel")
+    alike = KernelStack(in_units)
+    chosen = _starts(alike, starts, random_starts, np.random.default_rng(seed))
+    warn_of_the_model(problem)
     warn_of_what_is_not_identified(visible_objects(array))
     tasks = [(problem, start, common) for start in chosen.values()]
     ends = dict(zip(chosen, in_processes(_ascend, tasks, workers=workers), strict=True))
@@ -198,13 +201,22 @@ def _options_of_fit(
     *,
     tol: float,
     degrees_of_freedom: DegreesOfFreedom = 1.0,
+    sources: str | xr.Dataset = "adaptive",
+    sharing: DegreesOfFreedom = 1.0,
+    structure: str = "full",
     method: str = "geodesic",
     max_iter: int = 10_000,
     progress: bool = False,
-) -> tuple[DegreesOfFreedom, dict[str, Any]]:
-    """Return the degrees of freedom, and what `solve` takes."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what `problem_of` takes, and what `solve` takes."""
+    model = {
+        "degrees_of_freedom": degrees_of_freedom,
+        "sources": sources,
+        "sharing": sharing,
+        "structure": structure,
+    }
     options = {"tol": tol, "method": method, "max_iter": max_iter, "progress": progress}
-    return degrees_of_freedom, options
+    return model, options
 
 
 def _starts(
@@ -314,7 +326,7 @@ def _continued(problem: Problem, options: dict[str, Any]) -> GaussianModel | Non
     model, prior = None, problem.prior
     loose = {**options, "tol": max(options["tol"], 1e-2)}
     for factor in CONTINUATION:
-        own = problem._replace(prior=prior.with_strength(factor * prior.strength))
+        own = problem.with_strength(factor * prior.strength)
         model = _solve(own, model, loose).model
     return model
 

@@ -13,6 +13,7 @@ from ..diagnostics.agreement import agreement_with_model, kernel_agreement, obje
 from ..errors import MKMCError
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
+from ..model.sources import Sources
 from ..stacks.labels import with_labels
 from ..stacks.matrix import labelled
 from ..stacks.pairs import never_seen_together, pair_counts
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: The version of the layout that `to_datatree` writes.
-LAYOUT = 1
+LAYOUT = 2
+#: Results of version 0.1.0, whose kernels are all the paper's.
+FIRST_LAYOUT = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,9 @@ class MKMCResult(Solution):
         ``gain_to_come`` (estimated), ``rounding_bound``, ``evaluations``; all in nats but the
         last.
     prior : WishartPrior
+    sources : Dataset
+        How each kernel relates to the model, by ``kernel``: ``scale``, ``constant`` and
+        ``sharing``; attribute ``shared_constant``. The constants are those at `model`.
     degrees_of_freedom : DataArray
     method : str
     tol : float
@@ -148,7 +154,10 @@ class MKMCResult(Solution):
             Mahalanobis length per object, tr(M_vv^-1 Q_vv) / n_k: 1 if kernel and model agree, more
             if the kernel is larger than the model or has another direction. ``correlation`` is
             tr(Q_vv M_vv) / (||Q_vv|| ||M_vv||), 1 if they agree up to scale. The last two are NaN
-            for a kernel without visible objects, ``correlation`` also for a zero kernel.
+            for a kernel without visible objects, ``correlation`` also for a zero kernel. Unless
+            all kernels are the paper's, ``scale``, ``constant`` and ``sharing`` are those of
+            `sources`, and M_vv stands for the kernel's own covariance,
+            scale (sharing M_vv + (1 - sharing) T_vv + constant).
 
         Warns
         -----
@@ -164,6 +173,8 @@ class MKMCResult(Solution):
         table["apart"] = self._count_of_pairs()
         last = self.trace["log_likelihood"].isel(iteration=-1)
         table["log_likelihood"] = last.sel(kernel=table.index.to_numpy()).values
+        if not Sources.of_dataset(self.sources, table.index.tolist()).is_identical:
+            table = table.join(self.sources.to_dataframe()[["scale", "constant", "sharing"]])
         return table.join(agreement_with_model(self))
 
     def to_datatree(self, *, diagnostics: bool = False) -> xr.DataTree:
@@ -171,7 +182,8 @@ class MKMCResult(Solution):
 
         Groups: ``observed_data`` (the incomplete kernels), ``constant_data`` (visibility, pairs of
         objects never observed together, degrees of freedom, the prior), ``sample_stats`` (the
-        trace) and, in addition to the schema, ``point_estimate`` (completed kernels, model matrix).
+        trace) and, in addition to the schema, ``point_estimate`` (completed kernels, model matrix)
+        and ``sources``.
         With `diagnostics` also ``object_predictive`` (`diagnostics.object_predictive`, which are
         not terms of the log-likelihood), ``pair_counts`` and ``kernel_agreement``, from the
         functions of those names.
@@ -196,6 +208,7 @@ class MKMCResult(Solution):
                     {"completed": self.completed, "model": self.model.covariance}
                 ),
                 "sample_stats": self.trace,
+                "sources": self.sources,
             }
         )
         if diagnostics:
@@ -314,7 +327,7 @@ def load_result(path: str | os.PathLike[str]) -> MKMCResult:
     True
     """
     tree = open_tree(path)
-    if tree.attrs.get("mkmc_prob_layout") != LAYOUT:
+    if tree.attrs.get("mkmc_prob_layout") not in (FIRST_LAYOUT, LAYOUT):
         raise MKMCError(
             f"{path}: not a result of this version of mkmc_prob (layout {LAYOUT}). Pass a file "
             "that MKMCResult.save wrote; a stack is read by io.read_stack."
@@ -335,13 +348,23 @@ def _from_datatree(tree: xr.DataTree) -> MKMCResult:
     scale = constants.get("scale")
     for needed in ("penalized_log_likelihood", "log_likelihood", "gain_to_come"):
         trace[needed]
+    degrees = constants["degrees_of_freedom"]
+    if tree.attrs["mkmc_prob_layout"] == FIRST_LAYOUT:
+        names = degrees["kernel"].values
+        sources = Sources.identical(names.tolist()).dataset.assign_coords(kernel=names)
+        sources.attrs["constants"] = "held"
+        missing = trace["gain_q_function"].isnull() if "gain_q_function" in trace else False
+        trace["gain_constants"] = (0.0 * trace["penalized_log_likelihood"]).where(~missing)
+    else:
+        sources = with_labels(tree["sources"].to_dataset())
     return MKMCResult(
         observed=with_labels(tree["observed_data"].to_dataset())["kernels"],
         completed=estimate["completed"],
         model=GaussianModel(estimate["model"]),
         trace=trace,
         prior=WishartPrior(float(constants["strength"]), scale),
-        degrees_of_freedom=constants["degrees_of_freedom"],
+        sources=sources,
+        degrees_of_freedom=degrees,
         method=str(tree.attrs["method"]),
         tol=float(tree.attrs["tol"]),
         converged=bool(tree.attrs["converged"]),

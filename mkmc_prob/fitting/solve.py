@@ -6,15 +6,26 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ..diagnostics.protocol import FitResult
 from ..em.ascent import Ascent
 from ..em.em import EM
+from ..em.expected import ExpectedStatistics, complete
 from ..em.methods import METHODS
 from ..em.problem import Problem
 from ..em.trace import trace_of
+from ..errors import warn
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
+from ..model.sources import Sources
 from ..stacks.kernel_stack import KernelStack
+from ..stacks.moments import block_moments
+from ..stacks.stack import visible_objects, warn_of_scales
 from .unseen import Unseen
+
+#: A constant that is larger than the variance within each kernel is worth a warning.
+LARGE_CONSTANT = 1.0
+#: In the attributes of `result.sources`: whether the fit chose the constants.
+ESTIMATED = "estimated"
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +37,7 @@ class Solution:
     model: GaussianModel
     trace: xr.Dataset
     prior: WishartPrior
+    sources: xr.Dataset
     degrees_of_freedom: xr.DataArray
     method: str
     tol: float
@@ -64,40 +76,75 @@ def solve(
     ascent = Ascent(METHODS[method](em), start, tol=tol)
     try:
         ascent.run(max_iter=max_iter, progress=progress)
-        return _solution(ascent, aside, problem.stack, method)
+        return _solution(ascent, aside, problem, method)
     except KeyboardInterrupt:  # what was reached is kept: only a second Ctrl-C discards it
         ascent.interrupted = True
-        return _solution(ascent, aside, problem.stack, method)
+        return _solution(ascent, aside, problem, method)
+
+
+def warn_of_the_model(problem: Problem) -> None:
+    """Warn if the paper's model is used on kernels that differ in scale or share a constant."""
+    if not problem.sources.is_identical:
+        return
+    warn_of_scales(problem.stack.array)
+    shown = problem.stack.array.isel(kernel=problem.stack.visible.any(axis=1))
+    blocks = KernelStack(shown).kernels() if shown.sizes["kernel"] else ()
+    shared = min((block_moments(kernel.moment).off_diagonal for kernel in blocks), default=0.0)
+    if shared > LARGE_CONSTANT:
+        warn(
+            "the entries of every kernel share a constant: their mean off-diagonal entry is at "
+            f"least {shared:.3g} times the variance within the kernel. The paper's model has mean "
+            'zero; sources="adaptive" (the default of fit) estimates the constants.'
+        )
+
+
+def problem_of_result(result: FitResult) -> Problem:
+    """Return the problem that a result solves; constants that the fit estimated are free again."""
+    degrees, names = result.degrees_of_freedom.values, result.observed["kernel"].values.tolist()
+    sources = Sources.of_dataset(result.sources, names, degrees)
+    if result.sources.attrs.get("constants") == ESTIMATED:
+        free = visible_objects(result.observed).any("object").values
+        sources = sources.with_constants(np.where(free, np.nan, sources.constant))
+    return Problem.of(result.observed, result.prior, sources=sources)
 
 
 def seen_problem(problem: Problem) -> tuple[EM, Unseen]:
-    """Return the EM of the objects that some kernel shows, and what the prior says of the rest."""
-    stack, prior, degrees = problem
-    aside = Unseen(prior, stack.objects, ~stack.visible.any(axis=0))
-    seen = Problem(stack.with_objects(aside.seen), aside.restrict_prior(), degrees)
-    return EM.of(seen), aside
+    """Return the EM of what the ascent is over, and what the prior says of the other objects.
+
+    The ascent leaves out kernels that share nothing, and objects that no other kernel shows.
+    """
+    kept = problem.sources.sharing > 0.0
+    if kept.any() and not kept.all():
+        problem = problem.with_kernels(np.flatnonzero(kept))
+    seen = problem.stack.visible.any(axis=0)
+    seen[0] |= not seen.any()  # the prior alone determines the model: any object will do
+    aside = Unseen(problem.prior, problem.stack.objects, ~seen)
+    stack = problem.stack.with_objects(aside.seen)
+    return EM.of(problem._replace(stack=stack, prior=aside.restrict_prior())), aside
 
 
-def _solution(ascent: Ascent, aside: Unseen, stack: KernelStack, method: str) -> Solution:
+def _solution(ascent: Ascent, aside: Unseen, problem: Problem, method: str) -> Solution:
     ascent.complete()
-    completed, model = ascent.completed, ascent.model
+    stack, model = problem.stack, ascent.model
     if len(aside.unseen):
-        values = np.stack([aside.extend(matrix) for matrix in completed.values])
-        attrs = completed.attrs
-        completed = stack.array.copy(data=values).rename(completed.name)
-        completed.attrs = dict(attrs)
         model = GaussianModel.of(aside.extend(model.matrix), stack.objects)
+    alone = _left_out(problem, ascent.em)
+    sources = _with_constants(problem.sources, ascent.sources, alone)
+    kernels = {"kernel": stack.array["kernel"].values}
     solution = Solution(
         observed=stack.array,
-        completed=completed,
+        completed=_completed(ascent, aside, problem, alone),
         model=model,
-        trace=trace_of(ascent, constant=aside.log_prior),
+        trace=trace_of(
+            ascent,
+            constant=aside.log_prior,
+            alone={} if alone is None else alone.log_likelihood_by_name,
+            names=stack.names,
+        ),
         prior=aside.prior,
+        sources=_dataset(sources, problem.sources).assign_coords(kernels),
         degrees_of_freedom=xr.DataArray(
-            ascent.em.degrees_of_freedom,
-            dims="kernel",
-            coords={"kernel": stack.array["kernel"].values},
-            name="degrees_of_freedom",
+            sources.degrees_of_freedom, dims="kernel", coords=kernels, name="degrees_of_freedom"
         ),
         method=method,
         tol=ascent.tol,
@@ -106,3 +153,44 @@ def _solution(ascent: Ascent, aside: Unseen, stack: KernelStack, method: str) ->
     )
     ascent.warn_if_unfinished()
     return solution
+
+
+def _dataset(sources: Sources, given: Sources) -> xr.Dataset:
+    """Return the sources at the end of the ascent, with a note of what it held."""
+    dataset = sources.dataset
+    dataset.attrs["constants"] = ESTIMATED if given.is_estimated.any() else "held"
+    return dataset
+
+
+def _left_out(problem: Problem, em: EM) -> ExpectedStatistics | None:
+    """Return the statistics of the kernels that are left out of the ascent, None if none is."""
+    places = [k for k, name in enumerate(problem.stack.names) if name not in em.names]
+    if not places:
+        return None
+    alone = EM.of(problem.with_kernels(np.array(places)))
+    return alone.e_step(alone.initial_model())
+
+
+def _with_constants(sources: Sources, kept: Sources, alone: ExpectedStatistics | None) -> Sources:
+    """Return the sources of all kernels with the constants of those in and out of the ascent."""
+    parts = [kept] if alone is None else [kept, alone.sources]
+    found = {name: c for one in parts for name, c in zip(one.names, one.constant, strict=True)}
+    return sources.with_constants(np.array([found[name] for name in sources.names]))
+
+
+def _completed(
+    ascent: Ascent, aside: Unseen, problem: Problem, alone: ExpectedStatistics | None
+) -> xr.DataArray:
+    """Return the completed kernels of the last E-step."""
+    stack, prior = problem.stack, problem.prior
+    model, sources = ascent.completion
+    if problem.sources.is_identical and len(aside.unseen):
+        values = ascent.em.complete(model).values
+        completed = stack.array.copy(data=np.stack([aside.extend(matrix) for matrix in values]))
+        completed.attrs["long_name"] = "completed kernel matrices"
+        return completed.rename("completed")
+    if len(aside.unseen):
+        model = GaussianModel.of(aside.extend(model.matrix), stack.objects)
+    sources = _with_constants(problem.sources, sources, alone)
+    scale = None if prior.is_identity else prior.scale_matrix(stack.objects)
+    return complete(stack, sources, scale, model)

@@ -16,9 +16,9 @@ from scipy.linalg import blas, lapack
 
 from ..errors import KernelError
 from ..linalg.blocks import Workspace, inner_of_block, strips
-from ..linalg.cholesky import cholesky, half_solve, inverse, log_determinant
+from ..linalg.cholesky import cholesky, half_solve, inverse, log_determinant, solve
 from ..linalg.products import inner, product, symmetric_product
-from ..linalg.symmetric import Matrix, mirror, symmetrize
+from ..linalg.symmetric import Matrix, Vector, mirror, symmetrize
 from ..stacks.labels import Labels
 from ..stacks.matrix import finite_rows
 from ..utils.arguments import checked, seed
@@ -108,6 +108,13 @@ class ConditionalGaussian:
         """The entropy of h given v in nats, (1/2) (m log 2 pi e + log det C)."""
         return gaussian_entropy(len(self.hidden), self.log_determinant)
 
+    def ones_solved(self, row_sums: Vector | None = None) -> Vector:
+        """Return q = M_vv^-1 1, the weights by which v estimates a constant added to it.
+
+        `row_sums`, the sums P_vv 1 over the visible objects, saves the precision form a product.
+        """
+        raise NotImplementedError
+
     def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
         """Yield Q_hv = A' Q_vv and Q_hh = C + A' Q_vv A, some rows at a time.
 
@@ -188,6 +195,7 @@ class PrecisionForm(ConditionalGaussian):
             block, "model precision", self.hidden, TOO_SINGULAR, overwrite=True, clean=False
         )
         self.log_determinant = -log_determinant(factor)
+        self._precision = precision
         # C itself is needed, and a product with it takes half the time of two solves.
         self._covariance = inverse(factor, overwrite=True)
         self._across = space.across.block(precision, h, v)
@@ -203,6 +211,14 @@ class PrecisionForm(ConditionalGaussian):
     def covariance(self) -> Matrix:
         """C = P_hh^-1."""
         return self._covariance
+
+    def ones_solved(self, row_sums: Vector | None = None) -> Vector:
+        """Return q = P_vv 1 + P_vh (A' 1)."""
+        if row_sums is None:
+            row_sums = self._precision[np.ix_(self._v, self._v)].sum(axis=1)
+        if not len(self._h):
+            return row_sums
+        return row_sums + self._across.T @ self.regression.sum(axis=0)
 
     def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
         """Yield A' Q_vv and C + (A' Q_vv) A."""
@@ -255,6 +271,10 @@ class CovarianceForm(ConditionalGaussian):
         explained = product(self._half.T, self._half, np.empty_like(covariance))
         return np.subtract(covariance, symmetrize(explained), out=covariance)
 
+    def ones_solved(self, row_sums: Vector | None = None) -> Vector:
+        """Return q = L'^-1 L^-1 1."""
+        return solve(self._factor, np.ones(len(self._v)))
+
     def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
         """Yield W' E L' and M_hh - W' (I - E) W, with E = L^-1 Q_vv L'^-1.
 
@@ -275,3 +295,66 @@ class CovarianceForm(ConditionalGaussian):
                 product(rest.T, self._half[:, :end], hidden, add=-1.0)
                 half = blas.dtrmm(1.0, self._factor, moved, lower=1, overwrite_b=1)
             yield HiddenRows(rows, half.T, hidden)
+
+
+class WithConstant(ConditionalGaussian):
+    """h given v of a kernel with a scale d and a constant of variance c: x ~ N(0, d (G + c J)).
+
+    With A0, C0 the regression and the covariance under N(0, G), q = G_vv^-1 1, t = 1'q,
+    e = c / (1 + c t) and f = 1 - A0' 1: A = A0 + e q f' and C = d (C0 + e f f').
+
+    Parameters
+    ----------
+    base
+        h given v under N(0, G).
+    scale, constant
+        d and c.
+    """
+
+    def __init__(self, base: ConditionalGaussian, scale: float, constant: float) -> None:
+        self._v, self._h, self._space = base._v, base._h, base._space
+        self.visible, self.hidden = base.visible, base.hidden
+        self._base, self._scale, self._constant = base, scale, constant
+        self._weights = base.ones_solved()
+        total = float(self._weights.sum())
+        self._e = constant / (1.0 + constant * total)
+        self._left = 1.0 - base.regression.sum(axis=0)  # f
+
+    @property
+    def log_determinant(self) -> float:  # type: ignore[override]
+        """Log det C = m log d + log det C0 + log(1 + e f' C0^-1 f)."""
+        factor = cholesky(self._base.covariance, "conditional covariance", self.hidden)
+        half = half_solve(factor, self._left)
+        grown = float(np.log1p(self._e * float(half @ half)))
+        return len(self.hidden) * float(np.log(self._scale)) + log_determinant(factor) + grown
+
+    @property
+    def regression(self) -> Matrix:
+        """A = A0 + e q f'."""
+        return self._base.regression + np.outer(self._e * self._weights, self._left)
+
+    @property
+    def covariance(self) -> Matrix:
+        """C = d (C0 + e f f')."""
+        rank_one = self._e * np.outer(self._left, self._left)
+        return self._scale * (self._base.covariance + rank_one)
+
+    def ones_solved(self, row_sums: Vector | None = None) -> Vector:
+        """Return (d (G_vv + c J))^-1 1."""
+        return self._weights / (self._scale * (1.0 + self._weights.sum() * self._constant))
+
+    def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
+        """Yield A' Q_vv and C + A' Q_vv A: those under N(0, G), corrected for the constant."""
+        moved = blas.dsymv(1.0, visible_moment.T, self._weights, lower=1)
+        spread = self._e * (1.0 + self._e * float(self._weights @ moved) / self._scale)
+        along = (
+            self._e * (self._base.regression.T @ moved) + 0.5 * spread * self._scale * self._left
+        )
+        for rows, cross, hidden in self._base.hidden_rows(visible_moment / self._scale):
+            cross *= self._scale
+            cross += np.outer(self._e * self._left[rows], moved)
+            hidden *= self._scale
+            end = rows.stop
+            hidden += np.outer(self._left[rows], along[:end])
+            hidden += np.outer(along[rows], self._left[:end])
+            yield HiddenRows(rows, cross, hidden)

@@ -120,6 +120,8 @@ class GibbsSampler:
     def __init__(self, em: EM) -> None:
         if not isinstance(em, EM):
             raise KernelError(f"em: {type(em).__name__} found; pass EM(stack, prior, degrees).")
+        if not em.sources.is_identical:
+            raise KernelError("em: it has sources; pass one without, that of the paper's model.")
         self.em = em
         size = len(em.objects)
         scale = em.prior.scale_matrix(em.objects)

@@ -12,6 +12,7 @@ from ..diagnostics.protocol import FitResult
 from ..em.em import EM
 from ..errors import KernelError, LabelError, MKMCError, warn
 from ..linalg.rounding import rounding_share
+from ..model.sources import Sources
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.stack import check_stack, visible_objects
 from ..utils.arguments import checked, optional, whole
@@ -142,6 +143,11 @@ def _at_the_estimate(
         )
     if seed is None:
         raise KernelError("seed: draws from a fit need one. Pass a whole number.")
+    if not Sources.of_dataset(result.sources, result.observed["kernel"].values).is_identical:
+        raise KernelError(
+            'source: a fit with sources other than "identical"; draws at an estimate are those of '
+            'the paper\'s model only. Fit with sources="identical".'
+        )
     rng = np.random.default_rng(seed)
     em = EM(result.observed, result.prior, degrees_of_freedom)
     sampler = GibbsSampler(em)

@@ -45,6 +45,7 @@ def sample_posterior(
     stack: xr.DataArray,
     *,
     degrees_of_freedom: DegreesOfFreedom,
+    sources: str = "identical",
     strength: float | None = None,
     prior: WishartPrior | None = None,
     draws: int = 1000,
@@ -73,6 +74,8 @@ def sample_posterior(
         number that is at least the rank of the visible block, or any number above l - 1; one for
         all kernels, one per kernel, or labeled by kernel. It determines the width of the posterior,
         so there is no default. Dependent features count for fewer than their number.
+    sources
+        Only "identical", the paper's model.
     strength, prior
         As in `fit`: lambda, or the prior itself; one of them is needed. `select_strength` chooses
         lambda for the same degrees of freedom: it is relative to their sum. The prior is used in
@@ -169,6 +172,11 @@ def sample_posterior(
     prior = one_prior(DEFAULT_STRENGTH if strength is None else strength, prior)
     most = whole(least=chains)(quantile_draws, "quantile_draws")
     seeds = _spawned(seed, chains)
+    if not isinstance(sources, str) or sources != "identical":
+        raise KernelError(
+            f"sources: {sources!r} found; sample_posterior draws from the paper's model only, "
+            '"identical". Leave it out, and compare with fit(stack, sources="identical").'
+        )
     problem = Problem.of(stack, prior, degrees_of_freedom)
     stack, sampler = problem.stack.array, GibbsSampler(EM.of(problem))
     entries = Entries(sampler.em)

@@ -84,12 +84,6 @@ def stack_kernels(
     LabelError
         If labels are repeated, of mixed types, or do not match.
 
-    Warns
-    -----
-    MKMCWarning
-        If the mean diagonals of the kernels differ by more than a factor of 10: the model then
-        follows the largest.
-
     Examples
     --------
     >>> import pandas as pd
@@ -138,7 +132,6 @@ def stack_kernels(
         )
     stack = _align(labels, parts, order, table)
     warn_of_lookalikes([part.objects for part in parts], "objects")
-    warn_of_scales(stack)
     return stack
 
 
@@ -232,8 +225,8 @@ def warn_of_scales(stack: xr.DataArray) -> None:
         warn(
             f"the kernels' scales differ by more than a factor of {SCALE_FACTOR:g}: the mean "
             f"diagonal of {scale.idxmax()!r} is {scale.max():.3g}, of {scale.idxmin()!r} "
-            f"{scale.min():.3g}. The model follows the largest; normalize(stack) gives them the "
-            "same scale."
+            f"{scale.min():.3g}. The paper's model follows the largest. Use fit with "
+            'sources="adaptive", its default, or normalize(stack), which gives them the same scale.'
         )
 
 
