@@ -23,10 +23,13 @@ from .errors import (
 from .evaluation.baselines import knn_impute, mean_impute, zero_impute
 from .evaluation.missingness import remove_objects
 from .evaluation.scores import correlation_matrix_distance, kl_divergence, relative_error
+from .fitting.complete import complete
 from .fitting.fit import fit
 from .fitting.information import missing_information
 from .fitting.maxima import Maxima, explore_maxima
+from .fitting.model_selection import ModelSelection
 from .fitting.result import MKMCResult, load_result
+from .fitting.selection import select_model
 from .fitting.strength_selection import StrengthSelection
 from .fitting.strengths import select_strength
 from .model.conditional import ConditionalGaussian
@@ -59,11 +62,13 @@ __all__ = [
     "MKMCResult",
     "MKMCWarning",
     "Maxima",
+    "ModelSelection",
     "MonotonicityError",
     "Sources",
     "StrengthSelection",
     "WishartPrior",
     "center",
+    "complete",
     "continue_posterior",
     "correlation_matrix_distance",
     "datasets",
@@ -92,6 +97,7 @@ __all__ = [
     "sample_completed",
     "sample_posterior",
     "save_posterior",
+    "select_model",
     "select_strength",
     "stack_kernels",
     "visible_objects",

@@ -295,7 +295,8 @@ class EM:
         Equation :eq:`eq-q-function` of the derivation.
         """
         fit = inner(self.own(model).precision, self._taken(statistics).second_moment)
-        cumulant = model.cumulant(self.total_degrees_of_freedom)
+        total = self.total_degrees_of_freedom
+        cumulant = model.cumulant(total) if total else 0.0  # 0 if no kernel shares anything
         return -0.5 * fit - cumulant + self.prior.log_density(model)
 
     def entropy(self, statistics: ExpectedStatistics) -> float:

@@ -10,7 +10,7 @@ from ..linalg.symmetric import Triangle, Vector
 from ..model.gaussian import GaussianModel
 from .em import EM
 from .state import EMSteps, State, evaluate_if_definite
-from .stopping import recent_rise
+from .stopping import RECENT_STEPS, recent_rise
 
 #: A step must gain this share of what the slope at its start promises (Armijo's condition).
 SUFFICIENT = 1e-4
@@ -44,13 +44,15 @@ class Geodesic(EMSteps):
         The problem.
     memory
         How many pairs (step, change of gradient) are kept.
+    fewest
+        The fewest steps in each of the two windows by which the remaining gain is estimated.
     """
 
     remedy = "Raise max_iter, or continue with initial=result; a larger strength needs fewer steps."
 
-    def __init__(self, em: EM, memory: int = 10) -> None:
+    def __init__(self, em: EM, memory: int = 10, fewest: int = RECENT_STEPS) -> None:
         super().__init__(em)
-        self.memory = memory
+        self.memory, self.fewest = memory, fewest
         self._weight = 0.5 * (em.prior.strength + em.total_degrees_of_freedom)
         self._triangle = Triangle(len(em.objects))
 
@@ -73,7 +75,7 @@ class Geodesic(EMSteps):
 
     def gain_to_come(self, trace: Sequence[float]) -> float:
         """Return the recent rise; see `recent_rise`."""
-        return recent_rise(trace)
+        return recent_rise(trace, self.fewest)
 
     def _gradient(self, state: State) -> Vector:
         """Return G = B^-1 F(M) B'^-1 - I at an evaluated state, as a vector."""

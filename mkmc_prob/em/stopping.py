@@ -62,11 +62,11 @@ def estimated_gain(trace: Sequence[float]) -> float:
     return max(estimates)
 
 
-def recent_rise(trace: Sequence[float]) -> float:
+def recent_rise(trace: Sequence[float], fewest: int = RECENT_STEPS) -> float:
     """Estimate the remaining gain for methods whose steps are too uneven to have a rate.
 
-    With D the rise over the last quarter of the steps (at least five) and q its ratio to the rise
-    over the quarter before, the remaining gain would be D q / (1 - q) if q stayed constant
+    With D the rise over the last quarter of the steps (at least `fewest`) and q its ratio to the
+    rise over the quarter before, the remaining gain would be D q / (1 - q) if q stayed constant
     (Aitken). The estimate is the larger of this and D. It is at least D, so that one large rise in
     the quarter before does not suggest convergence; and a method that takes small, even steps is
     not declared converged, because q is close to 1.
@@ -74,8 +74,8 @@ def recent_rise(trace: Sequence[float]) -> float:
     Returns
     -------
     float
-        Infinite before the tenth step, or if the trace rose as much in the last quarter as in the
-        one before; 0 if it has stopped rising.
+        Infinite before step 2 `fewest` (the tenth), or if the trace rose as much in the last
+        quarter as in the one before; 0 if it has stopped rising.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def recent_rise(trace: Sequence[float]) -> float:
     inf
     """
     steps = len(trace) - 1
-    window = max(RECENT_STEPS, int(steps * RECENT_SHARE))
+    window = max(fewest, int(steps * RECENT_SHARE))
     if steps < 2 * window:
         return math.inf
     recent = trace[-1] - trace[-1 - window]

@@ -22,6 +22,7 @@ from ..stacks.stack import visible_objects
 from ..utils.netcdf import open_tree, write_netcdf
 from ..utils.version import __version__
 from .information import missing_information
+from .model_selection import ModelSelection
 from .solve import Solution
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class MKMCResult(Solution):
         Whether the estimated remaining gain fell to `tol`.
     interrupted : bool
         Whether Ctrl-C ended the fit.
+    selection : ModelSelection or None
+        How `complete` chose the model, and its verdict.
 
     Examples
     --------
@@ -79,6 +82,8 @@ class MKMCResult(Solution):
     >>> bool((result.trace["penalized_log_likelihood"].diff("iteration") > 0).all())
     True
     """
+
+    selection: ModelSelection | None = None
 
     @classmethod
     def of(cls, solution: Solution) -> "MKMCResult":

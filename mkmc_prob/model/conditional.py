@@ -345,7 +345,9 @@ class WithConstant(ConditionalGaussian):
 
     def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
         """Yield A' Q_vv and C + A' Q_vv A: those under N(0, G), corrected for the constant."""
-        moved = blas.dsymv(1.0, visible_moment.T, self._weights, lower=1)
+        moved = self._weights
+        if len(moved):
+            moved = blas.dsymv(1.0, visible_moment.T, moved, lower=1)
         spread = self._e * (1.0 + self._e * float(self._weights @ moved) / self._scale)
         along = (
             self._e * (self._base.regression.T @ moved) + 0.5 * spread * self._scale * self._left

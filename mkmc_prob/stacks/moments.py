@@ -43,11 +43,12 @@ def block_moments(block: Matrix) -> Moments:
     largest = float(np.abs(block).max(initial=0.0))
     if not largest:
         return Moments(0.0, 0.0)
-    scaled = block / largest  # sums of large entries would overflow
+    unit = float(np.ldexp(1.0, int(np.frexp(largest)[1]) - 1))  # a power of 2: nothing is rounded
+    scaled = block / unit  # sums of large entries would overflow
     diagonal = float(np.trace(scaled)) / n
     if n < 2:
-        return Moments(largest * diagonal, 0.0)
+        return Moments(unit * diagonal, 0.0)
     off_diagonal = (float(scaled.sum()) - n * diagonal) / (n * (n - 1))
     within = diagonal - off_diagonal
     scale = within if within > SMALLEST_SHARE * diagonal else diagonal
-    return Moments(largest * scale, off_diagonal / scale)
+    return Moments(unit * scale, off_diagonal / scale if scale > 0.0 else 0.0)

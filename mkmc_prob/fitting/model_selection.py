@@ -1,0 +1,257 @@
+"""The result of `select_model`: every candidate, the choice, and the verdict."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from .. import plots
+from ..stacks.labels import name_some
+from .holdout import Setting
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Verdict:
+    """Whether the chosen model beats simple imputation on held-out rows.
+
+    Attributes
+    ----------
+    sentence : str
+    table : DataFrame
+        A row per kernel; see `ModelSelection.verdict`.
+    """
+
+    sentence: str
+    table: pd.DataFrame
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def __repr__(self) -> str:
+        return f"{self.sentence}\n{self.table.to_string(float_format='{:.3g}'.format)}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelSelection:
+    """What `select_model` found.
+
+    Attributes
+    ----------
+    comparisons : Dataset
+        By ``candidate``: ``strength``, ``sharing`` (per kernel), ``evaluations``, ``seconds``; by
+        ``(candidate, draw, kernel)``: ``score``, the log density of the held-out objects in nats,
+        and ``relative_error`` of their rows; ``held_out`` (draw, kernel), their number; and
+        ``baseline_error`` (baseline, draw, kernel) of mean, zero and nearest-neighbor imputation.
+    chosen : Setting
+        The chosen strength and sharings.
+    interrupted : bool
+        Whether Ctrl-C ended the search.
+
+    Examples
+    --------
+    >>> from mkmc_prob import datasets, remove_objects, select_model
+    >>> kernels, _ = datasets.make_fusion_problem(30, 3)
+    >>> selection = select_model(remove_objects(kernels, 0.3, seed=0))
+    >>> selection.verdict.table["use"].tolist()
+    ['model', 'model', 'model']
+    """
+
+    comparisons: xr.Dataset
+    chosen: Setting
+    interrupted: bool = False
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The chosen model, for ``fit(stack, **best)``: ``strength`` and ``sharing``."""
+        return self._arguments(self.chosen)
+
+    def _arguments(self, setting: Setting) -> dict[str, Any]:
+        names = self.comparisons["kernel"].values.tolist()
+        return {
+            "strength": setting.strength,
+            "sharing": dict(zip(names, setting.sharing, strict=True)),
+        }
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row per candidate, in the order in which they were tried.
+
+        ``strength``; ``score``, nats per held-out object, with its ``standard_error`` over the
+        draws; ``relative_error`` of the held-out rows, the mean over the kernels; ``seconds``; and
+        for each kernel ``sharing[name]`` and ``score[name]``.
+        """
+        data = self.comparisons
+        per_draw = data["score"].sum("kernel") / data["held_out"].sum("kernel")
+        held_out = data["held_out"].sum()
+        table = pd.DataFrame(
+            {
+                "strength": data["strength"].values,
+                "score": (data["score"].sum(["draw", "kernel"]) / held_out).values,
+                "standard_error": _standard_error(per_draw.values),
+                "relative_error": data["relative_error"].mean("draw").mean("kernel").values,
+                "seconds": data["seconds"].values,
+            },
+            index=pd.RangeIndex(data.sizes["candidate"], name="candidate"),
+        )
+        per_kernel = data["score"].sum("draw") / data["held_out"].sum("draw")
+        for name in data["kernel"].values.tolist():
+            table[f"sharing[{name}]"] = data["sharing"].sel(kernel=name).values
+            table[f"score[{name}]"] = per_kernel.sel(kernel=name).values
+        return table
+
+    @property
+    def one_standard_error(self) -> dict[str, Any]:
+        """The most cautious model within one standard error of the best, for ``fit``.
+
+        Of the candidates whose score is at most one standard error of the best one below it, the
+        one that shares least, and of these the one with the largest strength.
+        """
+        at = self._index(self.chosen)
+        if at is None:
+            return self.best
+        table = self.table
+        least = table["score"][at] - np.nan_to_num(table["standard_error"][at])
+        sharing = self.comparisons["sharing"].mean("kernel").values
+        near = table.index[table["score"] >= least]
+        order = [(sharing[i], -table["strength"][i], i) for i in near]
+        _, _, i = min(order)
+        return self._arguments(self._setting(i))
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the chosen model beats simple imputation: a sentence, and a table per kernel.
+
+        The table has the relative error of the held-out rows of the ``model``, of the kernel
+        ``alone`` (sharing 0), and of ``mean``, ``zero`` and ``knn`` imputation; the paired
+        differences ``model-mean``, ``model-knn`` and ``model-alone``, each with its standard
+        error; ``others_help``, whether the other kernels help to predict this one (the score is
+        higher than with sharing 0, by more than its standard error); and ``use``, the best of
+        model, mean and knn imputation there: the model unless another one is better by more than
+        the standard error of the difference. A kernel that cannot be tested has NaN.
+        """
+        at, alone = self._index(self.chosen), self._alone()
+        data = self.comparisons
+        names = data["kernel"].values
+        table = pd.DataFrame(index=pd.Index(names, name="kernel"))
+        table["sharing"] = list(self.chosen.sharing)
+        table["held_out"] = data["held_out"].sum("draw").values
+        if at is None or alone is None:
+            return Verdict(self._untested(), table)
+        errors = {
+            "model": data["relative_error"].values[at],
+            "alone": data["relative_error"].values[alone],
+        } | {
+            name: data["baseline_error"].sel(baseline=name).values
+            for name in data["baseline"].values.tolist()
+        }
+        for name, values in errors.items():
+            table[name] = _mean(values)
+        for name in ("mean", "knn", "alone"):
+            table[f"model-{name}"] = _mean(errors["model"] - errors[name])
+            table[f"se({name})"] = _standard_error((errors["model"] - errors[name]).T)
+        count = data["held_out"].values
+        gain = (data["score"].values[at] - data["score"].values[alone]) / np.where(count, count, 1)
+        gain = np.where(count > 0, gain, np.nan)
+        table["others_help"] = _mean(gain) > np.nan_to_num(_standard_error(gain.T), nan=np.inf)
+        table["use"] = [_to_use(row) for _, row in table.iterrows()]
+        return Verdict(self._sentence(table, errors), table)
+
+    def _sentence(self, table: pd.DataFrame, errors: dict[str, Any]) -> str:
+        tested = table[table["held_out"] > 0]
+        ratio = float(tested["model"].mean() / tested["mean"].mean())
+        gain = _mean((errors["mean"] - errors["model"]).T)  # per draw
+        noise = float(np.nan_to_num(_standard_error(gain)))
+        change = float(np.nanmean(gain))
+        how = (
+            f"the model's relative error on held-out rows is {abs(1.0 - ratio):.0%} "
+            f"{'below' if ratio < 1.0 else 'above'} that of mean imputation"
+        )
+        if abs(change) <= noise:
+            how += ", which is within noise"
+        helped = table.index[table["others_help"]].tolist()
+        if not helped:
+            shares = "no kernel is predicted better with the help of the others"
+        elif len(helped) == len(table):
+            shares = "every kernel is predicted better with the help of the others"
+        else:
+            shares = f"the others help to predict {name_some(helped)}"
+        other = tested.index[(tested["use"] != "model")].tolist()
+        except_for = f"; do not use it for {name_some(other)}" if other else ""
+        untested = table.index[table["held_out"] == 0].tolist()
+        rest = f" {name_some(untested)} cannot be tested." if untested else ""
+        started = "interrupted: " if self.interrupted else ""
+        return f"{started}{how}{except_for}; {shares}.{rest}"
+
+    def _untested(self) -> str:
+        if self.interrupted:
+            return "Interrupted before the model was compared with mean imputation."
+        return (
+            "The choice cannot be tested: no object can be held out, because every object is "
+            "visible in one kernel only or kernels show fewer than three. Every kernel is "
+            "completed from itself alone (sharing 0, strength 1)."
+        )
+
+    def _setting(self, i: int) -> Setting:
+        data = self.comparisons.isel(candidate=i)
+        return Setting(float(data["strength"]), tuple(data["sharing"].values.tolist()))
+
+    def _index(self, setting: Setting) -> int | None:
+        """Return the candidate that has this setting; None if it was not compared."""
+        found = (
+            i for i in range(self.comparisons.sizes["candidate"]) if self._setting(i) == setting
+        )
+        return next(found, None)
+
+    def _alone(self) -> int | None:
+        """Return the candidate in which every sharing is 0."""
+        none = ~self.comparisons["sharing"].values.any(axis=1)
+        return int(np.argmax(none)) if none.any() else None
+
+    def __repr__(self) -> str:
+        sharing = ", ".join(f"{name} {share:g}" for name, share in self.best["sharing"].items())
+        lines = [
+            f"ModelSelection: strength {self.chosen.strength:g}; sharing {sharing}",
+            self.verdict.sentence,
+        ]
+        table = self.verdict.table
+        shown = [c for c in ("sharing", "model", "mean", "knn", "others_help", "use") if c in table]
+        lines.append(table[shown].to_string(float_format="{:.3g}".format))
+        lines.append(f"{self.comparisons.sizes['candidate']} candidates were compared: see .table")
+        return "\n".join(lines)
+
+    def plot(self, *, ax: "Axes | None" = None) -> "Axes":
+        """Draw the relative errors by kernel; see `plots.plot_selection`."""
+        return plots.plot_selection(self, ax=ax)
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Return the mean over the draws, NaN where there is none."""
+    count = np.isfinite(values).sum(axis=0)
+    total = np.nansum(values, axis=0)
+    return np.where(count > 0, total / np.where(count > 0, count, 1), np.nan)
+
+
+def _standard_error(values: np.ndarray) -> np.ndarray:
+    """Return the standard error of the mean over the last axis; NaN with fewer than two values."""
+    count = np.isfinite(values).sum(axis=-1)
+    mean = _mean(np.moveaxis(values, -1, 0))
+    squares = np.nansum((values - mean[..., None]) ** 2, axis=-1)
+    return np.where(
+        count > 1, np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1)), np.nan
+    )
+
+
+def _to_use(row: pd.Series) -> str:
+    """Return what to use for a kernel: the model unless another is better beyond noise."""
+    if not row["held_out"]:
+        return "untested"
+    best, least = "model", row["model"]
+    for name in ("mean", "knn"):
+        if row[f"model-{name}"] > np.nan_to_num(row[f"se({name})"]) and row[name] < least:
+            best, least = name, row[name]
+    return best
