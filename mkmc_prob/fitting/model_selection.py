@@ -65,6 +65,23 @@ class ModelSelection:
     chosen: Setting
     interrupted: bool = False
 
+    def to_dataset(self) -> xr.Dataset:
+        """Return everything as one Dataset; `of_dataset` reads it back."""
+        attrs = {
+            "strength": self.chosen.strength,
+            "sharing": list(self.chosen.sharing),
+            "interrupted": int(self.interrupted),
+        }
+        return self.comparisons.assign_attrs(attrs)
+
+    @classmethod
+    def of_dataset(cls, given: xr.Dataset) -> "ModelSelection":
+        """Return the selection of which `to_dataset` made `given`."""
+        sharing = tuple(map(float, np.atleast_1d(given.attrs["sharing"])))
+        chosen = Setting(float(given.attrs["strength"]), sharing)
+        interrupted = bool(given.attrs["interrupted"])
+        return cls(given.drop_attrs(deep=False), chosen, interrupted)
+
     @property
     def best(self) -> dict[str, Any]:
         """The chosen model, for ``fit(stack, **best)``: ``strength`` and ``sharing``."""

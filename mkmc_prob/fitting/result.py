@@ -14,7 +14,7 @@ from ..errors import MKMCError
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..model.sources import Sources
-from ..stacks.labels import with_labels
+from ..stacks.labels import name_some, with_labels
 from ..stacks.matrix import labelled
 from ..stacks.pairs import never_seen_together, pair_counts
 from ..stacks.pattern import tied_groups
@@ -98,11 +98,25 @@ class MKMCResult(Solution):
         how = "interrupted" if self.interrupted else "converged" if self.converged else "ended"
         return (
             f"MKMCResult: {sizes['kernel']} kernels over {sizes['object']} objects, "
-            f"{self.prior!r}\n"
+            f"{self._about_the_model()}\n"
             f"{how} after {self.n_iter} {self.method} iterations "
             f"({int(self.trace['evaluations'][-1])} evaluations)\npenalized log-likelihood "
             f"{first:.4f} -> {self.penalized_log_likelihood:.4f} nats{rest}{self._about_pairs()}"
+            f"{'' if self.selection is None else chr(10) + self.selection.verdict.sentence}"
         )
+
+    def _about_the_model(self) -> str:
+        """Return the prior of the paper's model, or the strength and what the kernels share."""
+        sharing = self.sources["sharing"].to_series()
+        if Sources.of_dataset(self.sources, sharing.index.tolist()).is_identical:
+            return repr(self.prior)
+        groups = sharing.groupby(sharing, sort=True)
+        if len(groups) == 1:
+            shares = f"every kernel has sharing {sharing.iloc[0]:g}"
+        else:
+            listed = (f"{share:g}: {name_some(part.index.tolist())}" for share, part in groups)
+            shares = "sharing " + "; ".join([*listed][::-1])
+        return f"strength {self.prior.strength:g}\n{shares}"
 
     def _about_pairs(self) -> str:
         """Return lines about the pairs of objects that no kernel shows together, if any."""
@@ -144,6 +158,8 @@ class MKMCResult(Solution):
         one, two = self.to_datatree(), other.to_datatree()
         for tree in (one, two):
             tree["sample_stats"] = tree["sample_stats"].to_dataset().drop_vars("seconds")
+            if "selection" in tree:
+                tree["selection"] = tree["selection"].to_dataset().drop_vars("seconds")
         return one.identical(two)
 
     def summary(self) -> pd.DataFrame:
@@ -188,7 +204,7 @@ class MKMCResult(Solution):
         Groups: ``observed_data`` (the incomplete kernels), ``constant_data`` (visibility, pairs of
         objects never observed together, degrees of freedom, the prior), ``sample_stats`` (the
         trace) and, in addition to the schema, ``point_estimate`` (completed kernels, model matrix)
-        and ``sources``.
+        and ``sources``; after `complete` also ``selection``.
         With `diagnostics` also ``object_predictive`` (`diagnostics.object_predictive`, which are
         not terms of the log-likelihood), ``pair_counts`` and ``kernel_agreement``, from the
         functions of those names.
@@ -222,6 +238,8 @@ class MKMCResult(Solution):
             tree["object_predictive"] = xr.DataTree(predictive.to_dataset())
             tree["pair_counts"] = xr.DataTree(pair_counts(self.observed).to_dataset())
             tree["kernel_agreement"] = xr.DataTree(agreement)
+        if self.selection is not None:
+            tree["selection"] = xr.DataTree(self.selection.to_dataset())
         tree.attrs = {
             "inference_library": "mkmc_prob",
             "inference_library_version": __version__,
@@ -362,6 +380,9 @@ def _from_datatree(tree: xr.DataTree) -> MKMCResult:
         trace["gain_constants"] = (0.0 * trace["penalized_log_likelihood"]).where(~missing)
     else:
         sources = with_labels(tree["sources"].to_dataset())
+    selection = None
+    if "selection" in tree:
+        selection = ModelSelection.of_dataset(with_labels(tree["selection"].to_dataset()))
     return MKMCResult(
         observed=with_labels(tree["observed_data"].to_dataset())["kernels"],
         completed=estimate["completed"],
@@ -374,4 +395,5 @@ def _from_datatree(tree: xr.DataTree) -> MKMCResult:
         tol=float(tree.attrs["tol"]),
         converged=bool(tree.attrs["converged"]),
         interrupted=bool(tree.attrs["interrupted"]),
+        selection=selection,
     )

@@ -4,6 +4,7 @@ from .diagnostics import plot_agreement, plot_calibration, plot_disagreement, pl
 from .kernels import MISSING, plot_kernels, plot_pair_counts, plot_pattern, plot_spectra
 from .posterior import plot_estimate_on_posterior, plot_intervals
 from .rate import plot_rate, plot_slowest
+from .selection import plot_selection
 from .trace import plot_gain_parts, plot_increments, plot_trace
 from .uncertainty import plot_uncertainty
 
@@ -20,6 +21,7 @@ __all__ = [
     "plot_pair_counts",
     "plot_pattern",
     "plot_rate",
+    "plot_selection",
     "plot_slowest",
     "plot_spectra",
     "plot_strength",
