@@ -16,14 +16,14 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from ..errors import KernelError
+from ..errors import IndefiniteKernelError, KernelError
 from ..linalg.symmetric import Matrix, Vector
 from ..stacks.degrees import degrees_per_kernel
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import Labels
 from ..stacks.moments import Moments, block_moments
 from ..utils.arguments import real
-from .conditional import ConditionalGaussian, WithConstant
+from .conditional import TOO_SINGULAR, ConditionalGaussian, WithConstant
 from .gaussian import GaussianModel
 from .prior import WishartPrior
 
@@ -135,9 +135,20 @@ class Constant(NamedTuple):
         """Return the constant of this variance, or of the best one if it is NaN.
 
         `weights` is q. The best c maximizes the likelihood with M held: max(0, z + r/t^2 - 1/t).
+
+        Raises
+        ------
+        IndefiniteKernelError
+            If t, which is positive for every positive definite G, is not: M is then so close to
+            singular that its inverse is rounding.
         """
         moment, z = centered
         t = float(weights.sum())
+        if len(weights) and not t > 0.0:
+            raise IndefiniteKernelError(
+                "model matrix: not positive definite to working precision: the precision of a "
+                f"kernel's constant is {t:.3g}. {TOO_SINGULAR}"
+            )
         moved = blas.dsymv(1.0, moment.T, weights, lower=1) if len(weights) else weights
         r = float(weights @ moved)
         c = best_variance(t, r, z) if np.isnan(variance) else variance
