@@ -5,12 +5,17 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import xarray as xr
 from strategies import random_covariance
 
 from mkmc_prob import GaussianModel, StrengthSelection, fit, stack_kernels
 
 REFERENCE = Path(__file__).parent / "reference"
+#: Options of `fit`: the paper's model, at a strength for kernels of the prior's scale.
+PAPER = {"sources": "identical", "strength": 0.1}
+#: For what holds whatever the model: both are tried.
+both_models = pytest.mark.parametrize("model", [{}, PAPER], ids=["adaptive", "identical"])
 
 
 def small_stack(seed=0, size=6, kernels=3, missing=0.5):
@@ -64,7 +69,7 @@ def beyond_double_precision():
     """A result whose model is singular over what its second kernel shows, as fits at 1e-50 are."""
     stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 0], [1, 1]])
     singular = GaussianModel.of(np.ones((2, 2)), np.arange(2))
-    return dataclasses.replace(fit(stack, tol=0, max_iter=1), model=singular)
+    return dataclasses.replace(fit(stack, **PAPER, tol=0, max_iter=1), model=singular)
 
 
 def norm2_problem():

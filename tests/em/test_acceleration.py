@@ -5,7 +5,7 @@ import plain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import digits_kernels, small_stack
+from problems import PAPER, both_models, digits_kernels, small_stack
 from strategies import problems, random_covariance
 
 from mkmc_prob import EM, GaussianModel, IndefiniteKernelError, WishartPrior, fit, stack_kernels
@@ -28,6 +28,7 @@ def test_every_step_rises_and_the_last_is_an_em_step(method, problem):
     result = fit(
         problem.stack,
         prior=problem.prior,
+        sources="identical",
         degrees_of_freedom=nu,
         tol=0,
         max_iter=15,
@@ -120,10 +121,11 @@ def test_moving_keeps_the_factor_and_the_direction():
 
 @pytest.mark.parametrize("method", FAST)
 @pytest.mark.parametrize("strength", [0.1, 1.0])
-def test_all_methods_end_in_the_same_optimum(method, strength):
-    stack = small_stack(size=8)
-    slow = fit(stack, strength=strength, tol=0, max_iter=4000)
-    fast = fit(stack, strength=strength, tol=0, max_iter=400, method=method)
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+def test_all_methods_end_in_the_same_optimum(method, strength, sources):
+    stack, model = small_stack(size=8), {"strength": strength, "sources": sources}
+    slow = fit(stack, **model, tol=0, max_iter=4000)
+    fast = fit(stack, **model, tol=0, max_iter=400, method=method)
     assert fast.penalized_log_likelihood == pytest.approx(slow.penalized_log_likelihood, abs=1e-6)
     np.testing.assert_allclose(fast.completed, slow.completed, atol=1e-4)
 
@@ -147,15 +149,17 @@ def test_all_methods_end_in_the_same_optimum(method, strength):
 def test_the_geodesic_method_needs_far_fewer_evaluations_than_em(pattern, strength, most):
     kernels, patterns = digits_kernels()
     stack = stack_kernels(kernels, visible=patterns[pattern])
-    trace = fit(stack, strength=strength, method="geodesic", tol=1e-3).trace
+    paper = {"strength": strength, "sources": "identical"}
+    trace = fit(stack, **paper, method="geodesic", tol=1e-3).trace
     level = trace["penalized_log_likelihood"].values
     needed = trace["evaluations"].values[np.argmax(level >= level[-1] - 0.005)]
     assert needed <= most
 
 
 @pytest.mark.parametrize("method", FAST)
-def test_the_same_call_gives_the_same_bits(method):
-    one, two = (fit(small_stack(), method=method) for _ in range(2))
+@both_models
+def test_the_same_call_gives_the_same_bits(model, method):
+    one, two = (fit(small_stack(), **model, method=method) for _ in range(2))
     assert one.identical(two)
 
 
@@ -163,15 +167,16 @@ def test_the_same_call_gives_the_same_bits(method):
 @pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
 def test_stacks_at_the_edges(method):
     rng = np.random.default_rng(0)
-    one = fit(stack_kernels(np.array([[[3.0]]])), strength=1.0, method=method, tol=0, max_iter=4)
+    options = {"method": method, "sources": "identical"}
+    one = fit(stack_kernels(np.array([[[3.0]]])), strength=1.0, **options, tol=0, max_iter=4)
     np.testing.assert_allclose(one.model.matrix, [[2.0]])
     kernels = np.array([random_covariance(rng, 4) for _ in range(2)])
-    whole = fit(stack_kernels(kernels), strength=0.5, method=method, tol=0, max_iter=4)
+    whole = fit(stack_kernels(kernels), strength=0.5, **options, tol=0, max_iter=4)
     np.testing.assert_allclose(whole.model.matrix, (kernels.sum(0) + 0.5 * np.eye(4)) / 2.5)
     visible = [[1, 1, 0, 0], [0, 1, 0, 1]]
-    unseen = fit(stack_kernels(kernels, visible=visible), method=method, prior=WishartPrior(0.5))
+    unseen = fit(stack_kernels(kernels, visible=visible), **options, prior=WishartPrior(0.5))
     assert not unseen.completed.isnull().any()
-    singular = fit(stack_kernels(np.ones((1, 4, 4))), method=method, strength=1e-6)
+    singular = fit(stack_kernels(np.ones((1, 4, 4))), **options, strength=1e-6)
     assert (np.diff(singular.trace["penalized_log_likelihood"]) >= -1e-9).all()
 
 
@@ -200,7 +205,7 @@ def test_a_slow_method_with_short_steps_does_not_pass_for_converged(estimate, sh
             return estimate(trace)
 
     stack, tol = small_stack(size=8), 0.05
-    best = fit(stack, tol=1e-8).penalized_log_likelihood
+    best = fit(stack, **PAPER, tol=1e-8).penalized_log_likelihood
     em = EM(stack, WishartPrior(0.1))
     slow = Ascent(Slow(em), em.initial_model(), tol=tol)
     slow.run(max_iter=20_000, progress=False)
@@ -216,7 +221,7 @@ def test_a_rise_is_no_fall_even_beyond_double_precision(scale):
         kernels = scale * np.array([random_covariance(rng, 4) for _ in range(2)])
         stack = stack_kernels(kernels, visible=[[1, 1, 1, 0], [0, 1, 1, 1]])
         try:
-            trace = fit(stack, tol=0, max_iter=60).trace
+            trace = fit(stack, **PAPER, tol=0, max_iter=60).trace
         except IndefiniteKernelError:
             continue  # said by name
         assert (trace["rounding_bound"] > 0).all()
@@ -224,23 +229,25 @@ def test_a_rise_is_no_fall_even_beyond_double_precision(scale):
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 @pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-6, 1e-12])
-def test_a_bad_start_does_not_pass_for_convergence(method, scale):
+@both_models
+def test_a_bad_start_does_not_pass_for_convergence(model, method, scale):
     """The first step gains thousands of nats: beside it the next ones look as if they were done."""
     rng = np.random.default_rng(1)
     features = rng.standard_normal((3, 20, 10))
     visible = rng.random((3, 20)) < 0.6
     visible[0] |= ~visible.any(axis=0)
     stack = stack_kernels(features @ features.transpose(0, 2, 1) / 10, visible=visible)
-    best = fit(stack, tol=1e-8).penalized_log_likelihood
-    result = fit(stack, method=method, initial=scale * np.eye(20))
+    best = fit(stack, **model, tol=1e-8).penalized_log_likelihood
+    result = fit(stack, **model, method=method, initial=scale * np.eye(20))
     assert result.converged
     assert best - result.penalized_log_likelihood < 0.01
 
 
 @pytest.mark.parametrize("strength", [1e-9, 1e-12, 1e-14])
 @pytest.mark.parametrize("scale", [1e3, 1e6, 1e9])
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
 @pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
-def test_near_to_singular_models_are_refused_by_name_or_fitted(strength, scale):
+def test_near_to_singular_models_are_refused_by_name_or_fitted(sources, strength, scale):
     """Duplicated objects: B B' can lose what the factor B still has, and L with it."""
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -249,7 +256,7 @@ def test_near_to_singular_models_are_refused_by_name_or_fitted(strength, scale):
         kernels[:, :, 0] = kernels[:, :, 1]
         stack = stack_kernels(kernels, visible=rng.random((2, 6)) >= 0.4)
         try:
-            trace = fit(stack, strength=strength).trace
+            trace = fit(stack, strength=strength, sources=sources).trace
         except IndefiniteKernelError:
             continue
         assert (trace["rounding_bound"] > 0).all()

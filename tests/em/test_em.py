@@ -10,6 +10,7 @@ import plain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import both_models
 from scipy import stats
 from strategies import Problem, problems, random_covariance
 
@@ -407,13 +408,14 @@ def test_a_model_that_only_hidden_objects_make_singular_costs_no_digits(apart):
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e6, 1e8])
+@both_models
 @pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
-def test_low_rank_kernels_of_a_large_scale_rise_at_every_step(scale):
+def test_low_rank_kernels_of_a_large_scale_rise_at_every_step(model, scale):
     visible = np.array([[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1], [1, 1, 0, 0, 1, 1]])
     for seed in (37, 58, 71):
         features = np.random.default_rng(seed).standard_normal((3, 6, 2))
         kernels = scale * features @ features.swapaxes(1, 2)
-        trace = fit(stack_kernels(kernels, visible=visible)).trace
+        trace = fit(stack_kernels(kernels, visible=visible), **model).trace
         for k, seen in enumerate(visible.astype(bool)):
             assert np.isfinite(trace["log_likelihood"].values[:, k]).all(), seen
 

@@ -13,7 +13,8 @@ DIGITS = reference("digits.json")["cases"]
 def check(case, kernels, visible):
     complete = stack_kernels(np.array(kernels))
     stack = stack_kernels(np.array(kernels), visible=visible)
-    result = fit(stack, strength=case["strength"], tol=0, max_iter=case["iterations"], method="em")
+    paper = {"strength": case["strength"], "sources": "identical"}
+    result = fit(stack, **paper, tol=0, max_iter=case["iterations"], method="em")
     assert result.n_iter == case["iterations"]
     level = result.trace["penalized_log_likelihood"]
     for iteration, value in case["penalized_log_likelihood"].items():
@@ -45,7 +46,7 @@ def test_three_objects():
 
 def test_three_objects_after_one_step():
     stack = stack_kernels(np.array(THREE["kernels"]), visible=THREE["visible"])
-    result = fit(stack, strength=THREE["strength"], tol=0, max_iter=1)
+    result = fit(stack, strength=THREE["strength"], sources="identical", tol=0, max_iter=1)
     np.testing.assert_allclose(result.model.matrix, THREE["model_after_1"], atol=1e-8)
     np.testing.assert_allclose(result.completed, THREE["completed_after_1"], atol=1e-8)
 
@@ -59,5 +60,6 @@ def test_digits(case):
 def test_norm2():
     """R's norm2 and this package agree on the posterior mode of a covariance."""
     stack, problem = norm2_problem()
-    result = fit(stack, strength=problem["strength"], method="em", tol=0, max_iter=500)
+    paper = {"strength": problem["strength"], "sources": "identical"}
+    result = fit(stack, **paper, method="em", tol=0, max_iter=500)
     np.testing.assert_allclose(result.model.matrix, problem["covariance"], rtol=1e-9, atol=1e-9)

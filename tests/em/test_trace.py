@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from problems import small_stack
+from problems import both_models, small_stack
 from scipy.linalg import eigh
 from strategies import problems
 
@@ -63,11 +63,12 @@ def test_the_two_parts_of_the_gain_are_what_they_are_called(problem):
         assert trace["gain_divergence"][i + 1] >= -bound
 
 
-def test_the_parts_of_the_gain_are_known_only_of_em_steps():
-    trace = fit(small_stack(), max_iter=6, tol=0).trace
+@both_models
+def test_the_parts_of_the_gain_are_known_only_of_em_steps(model):
+    trace = fit(small_stack(), **model, max_iter=6, tol=0).trace
     known = ~np.isnan(trace["gain_q_function"].values)
     assert known.tolist() == [False, True, False, False, False, False, True]
-    total = trace["gain_q_function"] + trace["gain_divergence"]
+    total = trace["gain_q_function"] + trace["gain_divergence"] + trace["gain_constants"]
     gains = trace["penalized_log_likelihood"].diff("iteration")
     np.testing.assert_allclose(total[known], gains.values[known[1:]])
 
