@@ -208,16 +208,15 @@ class EM:
         """
         kernel, nu, source = self.kernels[k], self.degrees_of_freedom[k], self.sources[k]
         conditional = model.condition(kernel.visible, self.space)
-        visible_moment, constant = kernel.moment, None
+        constant, shift = None, None
         if source.constant != 0.0 and sums is not None:
             own = sums[kernel.v, k]
             centered = Centered(kernel.moment, self.off_diagonals[k])
             constant = Constant.of(conditional.ones_solved(own), centered, source.constant)
-            out = self.space.score.array(*kernel.moment.shape)
-            visible_moment = constant.without(centered, out)
-            trace += 2.0 * float(constant.shift @ own)
-            shifts[kernel.v, k] = nu * constant.shift
-        for part in conditional.hidden_rows(visible_moment):
+            shift = constant.shift
+            trace += 2.0 * float(shift @ own)
+            shifts[kernel.v, k] = nu * shift
+        for part in conditional.hidden_rows(kernel.moment, shift):
             rows, cross, hidden = part
             trace += conditional.inner_with(part, model.precision)
             hidden[:, rows.start :] *= 0.5

@@ -115,11 +115,14 @@ class ConditionalGaussian:
         """
         raise NotImplementedError
 
-    def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
+    def hidden_rows(
+        self, visible_moment: Matrix, shift: Vector | None = None
+    ) -> Iterator[HiddenRows]:
         """Yield Q_hv = A' Q_vv and Q_hh = C + A' Q_vv A, some rows at a time.
 
-        Each item is valid until the next. So only a few rows are held at a time, and little more
-        than half of the symmetric Q_hh is computed.
+        With a `shift` u, Q_vv is `visible_moment` + u 1' + 1 u'. Each item is valid until the next.
+        So only a few rows are held at a time, and little more than half of the symmetric Q_hh is
+        computed.
         """
         raise NotImplementedError
 
@@ -220,13 +223,20 @@ class PrecisionForm(ConditionalGaussian):
             return row_sums
         return row_sums + self._across.T @ self.regression.sum(axis=0)
 
-    def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
+    def hidden_rows(
+        self, visible_moment: Matrix, shift: Vector | None = None
+    ) -> Iterator[HiddenRows]:
         """Yield A' Q_vv and C + (A' Q_vv) A."""
         (n, m), space = self.regression.shape, self._space
+        if shift is not None:
+            shifted, sums = shift @ self.regression, self.regression.sum(axis=0)
         for rows in strips(m):
             count, end = rows.stop - rows.start, rows.stop
             across = self.regression[:, rows].T
             cross = product(across, visible_moment, space.cross.array(count, n))
+            if shift is not None:
+                cross += shifted[rows, None]
+                cross += np.outer(sums[rows], shift)
             hidden = product(cross, self.regression[:, :end], space.strip.array(count, end))
             hidden += self.covariance[rows, :end]
             yield HiddenRows(rows, cross, hidden)
@@ -275,7 +285,9 @@ class CovarianceForm(ConditionalGaussian):
         """Return q = L'^-1 L^-1 1."""
         return solve(self._factor, np.ones(len(self._v)))
 
-    def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
+    def hidden_rows(
+        self, visible_moment: Matrix, shift: Vector | None = None
+    ) -> Iterator[HiddenRows]:
         """Yield W' E L' and M_hh - W' (I - E) W, with E = L^-1 Q_vv L'^-1.
 
         They equal A' Q_vv and C + A' Q_vv A, with one product of m^2 n operations instead of two.
@@ -284,6 +296,9 @@ class CovarianceForm(ConditionalGaussian):
         if n:
             copy = space.whitened.array(n, n)
             copy[...] = visible_moment
+            if shift is not None:
+                copy += shift
+                copy += shift[:, None]
             whitened, _ = lapack.dsygst(copy.T, self._factor, itype=1, lower=1, overwrite_a=1)
         for rows in strips(m):
             end = rows.stop
@@ -343,8 +358,12 @@ class WithConstant(ConditionalGaussian):
         """Return (d (G_vv + c J))^-1 1."""
         return self._weights / (self._scale * (1.0 + self._weights.sum() * self._constant))
 
-    def hidden_rows(self, visible_moment: Matrix) -> Iterator[HiddenRows]:
+    def hidden_rows(
+        self, visible_moment: Matrix, shift: Vector | None = None
+    ) -> Iterator[HiddenRows]:
         """Yield A' Q_vv and C + A' Q_vv A: those under N(0, G), corrected for the constant."""
+        if shift is not None:
+            visible_moment = visible_moment + shift + shift[:, None]
         moved = self._weights
         if len(moved):
             moved = blas.dsymv(1.0, visible_moment.T, moved, lower=1)
