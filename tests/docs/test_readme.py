@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -19,12 +21,32 @@ def blocks_of(page):
 BLOCKS = blocks_of("README.md")
 
 
+def write_patients(folder):
+    """Write the files that the section on your own kernels reads: patients in different units."""
+    rng = np.random.default_rng(0)
+    patients = [f"p{i:02d}" for i in range(1, 41)]
+    states = rng.standard_normal((40, 3))
+
+    def table(features, shown):
+        values = states @ rng.standard_normal((3, features)) + rng.standard_normal((40, features))
+        return pd.DataFrame(values, patients).iloc[shown]
+
+    (100.0 + 20.0 * table(50, slice(30))).to_csv(folder / "expression.csv")
+    table(12, slice(10, 40)).to_csv(folder / "proteins.csv")
+    answers = table(8, slice(0, 40, 2))
+    (answers @ answers.T).to_csv(folder / "questionnaire.csv")
+
+
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_the_readmes_code_runs(number, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    write_patients(tmp_path)
     exec(compile(BLOCKS[number], f"README block {number}", "exec"), {})
     plt.close("all")
     printed = capsys.readouterr().out
+    if number == 0:
+        assert "on held-out rows" in printed
+        assert printed.splitlines()[-1].startswith("0.169")
     for comment in re.findall(r"print\(.*#((?: -?\d+\.\d+,?)+)$", BLOCKS[number], re.M):
         assert printed.split()[: len(comment.split())] == comment.replace(",", "").split()
 
@@ -53,7 +75,7 @@ def test_the_demo_prints_a_table_and_names_its_files(tmp_path):
         text=True,
         check=True,
     )
-    for word in ("MKMC, strength 0.1", "mean imputation", "zero imputation", "fac"):
+    for word in ("complete", "paper's model, strength 0.1", "KNN imputation", "held-out rows", "fac"):
         assert word in done.stdout
     assert "log-likelihood" in done.stderr  # the progress bar
     for name in ("trace.png", "kernels.png", "result.nc"):
