@@ -111,6 +111,7 @@ class EM:
         pairs = zip(kernels, self.sources, strict=True)
         centered = [Centered.of(kernel.moment, source) for kernel, source in pairs]
         self.off_diagonals = [one.off_diagonal for one in centered]
+        self._sizes = [one.sizes for one in centered]
         self.kernels = [
             kernel._replace(moment=one.moment)
             for kernel, one in zip(kernels, centered, strict=True)
@@ -222,23 +223,25 @@ class EM:
             hidden[:, rows.start :] *= 0.5
             add_rows(moment, nu, kernel.h[rows], kernel.order, cross, hidden)
         log_det = model.log_determinant - conditional.log_determinant
-        marginal = Marginal(log_det, trace - len(kernel.h), 0.0, constant, 0.0)
+        deviations = np.sqrt(np.diagonal(model.precision)[kernel.v])  # the bound of M_vv^-1's
+        marginal = Marginal(log_det, trace - len(kernel.h), 0.0, constant, 0.0, deviations)
         return self._expectation(k, marginal, model.log_determinant)
 
     def _expectation(self, k: int, marginal: Marginal, log_det_model: float) -> Expectation:
         """Return kernel k's log-likelihood and entropy from what its marginal says."""
         kernel, nu, source = self.kernels[k], self.degrees_of_freedom[k], self.sources[k]
-        log_det, trace, own, constant, inflation = marginal
+        log_det, trace, own, constant, inflation, deviations = marginal
         n, m = len(kernel.v), len(kernel.h)
         level = gaussian_log_likelihood(n, log_det, trace)
         entropy = gaussian_entropy(m, log_det_model - log_det)
         if source.is_plain:
             return Expectation(nu * level, nu * entropy)
-        lost = 0.5 * n * math.log(source.scale)
+        lost, cancelling = 0.5 * n * math.log(source.scale), 0.0
         if constant is not None:
             lost += constant.divergence()
+            cancelling = constant.cancelling(deviations, self._sizes[k])
         entropy -= 0.5 * (1.0 - source.sharing) * own
-        bound = marginal_rounding(n, log_det, trace, lost, inflation)
+        bound = marginal_rounding(n, log_det, trace, lost, inflation, cancelling)
         return Expectation(nu * (level - lost), nu * (entropy - lost), constant, nu * bound)
 
     def _level_alone(self, k: int) -> Expectation:
@@ -254,7 +257,12 @@ class EM:
             off_diagonal=self.off_diagonals[k],
         )
         marginal = Marginal(
-            score.log_determinant, score.trace, 0.0, score.constant, score.inflation
+            score.log_determinant,
+            score.trace,
+            0.0,
+            score.constant,
+            score.inflation,
+            score.deviations,
         )
         found = self._expectation(k, marginal, score.log_determinant)
         return found._replace(entropy=found.log_likelihood)

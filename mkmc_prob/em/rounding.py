@@ -60,12 +60,18 @@ def rounding_bound(
 
 
 def marginal_rounding(
-    size: int, log_det: float, trace: float, lost: float, inflation: float
+    size: int,
+    log_det: float,
+    trace: float,
+    lost: float,
+    inflation: float,
+    cancelling: float = 0.0,
 ) -> float:
     """Bound the rounding of a kernel's log-likelihood beyond what `rounding_bound` covers.
 
     With a constant, log det B = log det G + log(1 + c t) and tr B^-1 S are sums of a few terms,
-    each of the size of the result or of n; with a sharing below 1, G has a factor of its own, whose
+    which can be larger than the result; `Constant.cancelling` bounds their sizes, and sums over n
+    objects round by sqrt(n) eps of them. With a sharing below 1, G has a factor of its own, whose
     rounding is that of M with G's variance inflation factors in place of M's.
 
     Parameters
@@ -78,8 +84,10 @@ def marginal_rounding(
         (n/2) log d and the divergence of the constant, in nats.
     inflation
         (sum_i sqrt(G_ii (G^-1)_ii))^2 if G has its own factor, else 0.
+    cancelling
+        The size of the terms that the constant adds, 0 without one.
     """
     root = math.sqrt(size)
     terms = abs(log_det) + size * LOG_2_PI + 2.0 * abs(trace) + 2.0 * abs(lost)
-    own = root * (1.0 + abs(trace) / max(size, 1)) * inflation
+    own = root * ((1.0 + abs(trace) / max(size, 1)) * inflation + cancelling)
     return EPS * ((root + 4.0) * terms + own)

@@ -106,4 +106,5 @@ def complete(
         **common,
     )
     result = fit(stack, **selection.best, **common, progress=progress, **options)
-    return dataclasses.replace(result, selection=selection)
+    interrupted = result.interrupted or selection.interrupted
+    return dataclasses.replace(result, selection=selection, interrupted=interrupted)

@@ -17,6 +17,7 @@ from ..linalg.cholesky import cholesky, log_determinant, solve
 from ..linalg.symmetric import Matrix, symmetrize
 from ..model.conditional import LOG_2_PI, TOO_SINGULAR
 from ..model.gaussian import GaussianModel
+from ..model.prior import WishartPrior
 from ..model.sources import Centered, Constant, Source, Sources
 from ..stacks.kernel_stack import KernelStack
 from .solve import seen_problem
@@ -135,10 +136,11 @@ def training_problem(draw: Draw, training: KernelStack, setting: Setting) -> Pro
         sharing=np.array(setting.sharing),
         degrees_of_freedom=given.sources.degrees_of_freedom,
     )
-    prior = given.prior.with_strength(setting.strength)
-    if not prior.is_identity:
+    if given.sources.shared_constant or given.prior.is_identity:
+        prior = sources.prior(WishartPrior(setting.strength), training.objects)
+    else:  # the user's scale
         sources = sources.without_shared_constant()
-    prior = sources.prior(prior, training.objects)
+        prior = given.prior.with_strength(setting.strength)
     return Problem(training, prior, sources, given.structure)
 
 

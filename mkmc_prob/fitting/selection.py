@@ -1,5 +1,6 @@
 """`select_model`: which strength, and what each kernel shares, by held-out objects."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
 from ..em.problem import DEFAULT_STRENGTH, Problem, one_prior, problem_of
-from ..errors import KernelError
+from ..errors import ConvergenceWarning, KernelError, warn
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..model.sources import sharing_number
@@ -34,6 +35,8 @@ SHARINGS = (0.0, 0.25, 0.5, 0.75, 0.9)
 #: A sharing is as good as the best if its deficit is at most this share of its standard error,
 #: or at most this many nats per held-out object.
 TIE_SHARE, TIE_NATS = 0.5, 0.002
+#: A search of more than this many seconds says how long it will take.
+LONG = 10.0
 #: How often strengths and sharings are searched again after kernels were set apart.
 ROUNDS = 2
 
@@ -105,6 +108,11 @@ def select_model(
         If the stack or an argument cannot be used.
     MKMCError
         If `workers` is more than 1 and joblib is not installed.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If Ctrl-C ended the search.
 
     Notes
     -----
@@ -206,6 +214,7 @@ class Search:
         self.tested = self.held_out.any(axis=0)
         self.found: dict[Setting, Candidate] = {}
         self.baselines = np.full((len(BASELINES), *self.held_out.shape), np.nan)
+        self._told = False
         self._bar = tqdm(disable=not progress, desc="select_model", unit=" fits")
 
     def run(self) -> ModelSelection:
@@ -217,15 +226,19 @@ class Search:
                     self._compare_baselines()
                     best = self._search()
         except KeyboardInterrupt:
-            interrupted = True
-            best = self._best_so_far(best)
+            interrupted, best = True, self._best_so_far()
+            warn(
+                f"interrupted: the choice is the best of the {len(self.found)} candidates that "
+                "were compared in full.",
+                ConvergenceWarning,
+            )
         return ModelSelection(self._dataset(), best, interrupted)
 
     def _untested(self) -> Setting:
         """Return what is used if nothing can be tested: every kernel alone, at strength 1."""
         return Setting(DEFAULT_STRENGTH, (0.0,) * len(self.names))
 
-    def _best_so_far(self, default: Setting) -> Setting:
+    def _best_so_far(self) -> Setting:
         """Return the candidate with the largest score of those compared in full."""
         if not self.found:
             return Setting(DEFAULT_STRENGTH, (1.0,) * len(self.names))
@@ -311,9 +324,27 @@ class Search:
         by_draw = []
         for outcomes in in_processes(compare_path, tasks, workers=self.workers):
             by_draw.append(outcomes)
+            self._say_how_long(outcomes)
             self._bar.update(len(path))
         for i, setting in enumerate(path):
             self.found[setting] = Candidate(setting, [outcomes[i] for outcomes in by_draw])
+
+    def _say_how_long(self, first: list[Outcome]) -> None:
+        """After the first draw, say how long the search will take if that is more than seconds."""
+        if self._told:
+            return
+        self._told = True
+        fits = len(self.draws) * (len(self.strengths) + len(self.sharings) + 1)
+        each = sum(outcome.seconds for outcome in first) / len(first)
+        seconds = each * fits / min(self.workers, len(self.draws))
+        if seconds > LONG:
+            about = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+            more = "" if not self._bar.disable else "; progress=True shows a progress bar"
+            tqdm.write(
+                f"select_model: about {about} for {fits} fits, up to twice as many if kernels are "
+                f"set apart{more}",
+                file=sys.stderr,
+            )
 
     def _compare_baselines(self) -> None:
         self._bar.set_description("select_model: mean, zero and neighbors")

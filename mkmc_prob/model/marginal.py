@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..linalg.blocks import Workspace, add_rows, inner_of_block, strips
 from ..linalg.cholesky import cholesky, inverse, log_determinant
 from ..linalg.products import inner, product, symmetric_product
-from ..linalg.symmetric import Matrix, add_transpose, mirror
+from ..linalg.symmetric import Matrix, Vector, add_transpose, mirror
 from ..stacks.kernel_stack import VisibleKernel
 from ..stacks.labels import Labels
 from .conditional import TOO_SINGULAR
@@ -75,8 +75,10 @@ class MarginalScore:
         tr M_vv^-1 Q_vv, the expected squared Mahalanobis length of v.
     constant : Constant or None
         The kernel's constant, if it has one.
+    deviations : ndarray, shape (n,)
+        sqrt(R_ii), for the bound on rounding, as is `inflation`.
     inflation : float
-        (sum_i sqrt(G_ii R_ii))^2, for the bound on rounding.
+        (sum_i sqrt(G_ii R_ii))^2.
 
     Examples
     --------
@@ -111,7 +113,8 @@ class MarginalScore:
         self.log_determinant = log_determinant(factor)
         # R itself is needed, and products with it are faster than two-sided solves.
         self._inverse = inverse(factor, overwrite=True)
-        self.inflation = float(np.sqrt(variances * np.diagonal(self._inverse)).sum()) ** 2
+        self.deviations = np.sqrt(np.diagonal(self._inverse))
+        self.inflation = float(np.sqrt(variances) @ self.deviations) ** 2
         self.constant: Constant | None = None
         if source is not None and source.constant != 0.0:
             weights = self._inverse.sum(axis=1)
@@ -143,7 +146,8 @@ class MarginalScore:
 class Marginal(NamedTuple):
     """What one kernel's score says of its log-likelihood.
 
-    `own` is tr T_vv Z, computed if the sharing is below 1; the rest is as in `MarginalScore`.
+    `own` is tr T_vv Z, computed if the sharing is below 1; the rest is as in `MarginalScore`, or an
+    upper bound in the case of `deviations`.
     """
 
     log_determinant: float
@@ -151,6 +155,7 @@ class Marginal(NamedTuple):
     own: float
     constant: Constant | None
     inflation: float
+    deviations: Vector
 
 
 def add_moments_by_scores(
@@ -196,6 +201,7 @@ def add_moments_by_scores(
                 2.0 * own,
                 marginal.constant,
                 marginal.inflation,
+                marginal.deviations,
             )
         )
     add_transpose(score)

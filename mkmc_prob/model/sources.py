@@ -106,6 +106,11 @@ class Centered(NamedTuple):
         moment -= z
         return cls(moment, z)
 
+    @property
+    def sizes(self) -> Vector:
+        """The sums of the absolute values of the rows of `moment`."""
+        return np.array([np.abs(row).sum() for row in self.moment])
+
 
 class Constant(NamedTuple):
     r"""The constant g ~ N(0, c) of a kernel in an E-step, integrated out given x_v.
@@ -161,6 +166,33 @@ class Constant(NamedTuple):
         np.add(centered.moment, self.shift, out=out)
         out += self.shift[:, None]
         return out
+
+    def cancelling(self, deviations: Vector, sizes: Vector) -> float:
+        """Bound the terms that cancel in log det B and tr B^-1 S, for their rounding.
+
+        If G is close to singular in a direction that the constant fills, tr G^-1 S0 and e r are far
+        larger than their difference. Because e q q' is below G^-1, each is at most
+        sum_ij p_i p_j abs(S0_ij) <= sum_i p_i^2 R_i. The rounding of q = G^-1 1 and of
+        S0 + u 1' + 1 u' enters with sum_ij p_i p_j (abs(u_i) + abs(u_j)), and that of t in
+        log(1 + c t) with e (sum_i p_i)^2.
+
+        Parameters
+        ----------
+        deviations
+            p, with p_i^2 at least the diagonal of G^-1.
+        sizes
+            R, the sums of the absolute values of the rows of S0.
+        """
+        c, t, r, z, shift = self
+        e = c / (1.0 + c * t)
+        common = 0.5 * (e * (1.0 + e * r) + z / (1.0 + c * t) ** 2)
+        sizes_of_shift = np.abs(shift - common) + abs(common)
+        total = float(deviations.sum())
+        return float(
+            3.0 * (deviations**2 @ sizes)
+            + 2.0 * total * (deviations @ sizes_of_shift)
+            + e * total**2
+        )
 
     def divergence(self) -> float:
         """Return E KL(p(g | x_v) || N(0, c)) in nats; 0 if c is 0."""
