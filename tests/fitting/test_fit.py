@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import small_stack
+from problems import PAPER, both_models, small_stack
 from strategies import problems, random_covariance
 
 from mkmc_prob import (
@@ -37,6 +37,7 @@ def test_every_step_rises_and_the_result_agrees_with_itself(problem):
     result = fit(
         problem.stack,
         prior=problem.prior,
+        sources="identical",
         degrees_of_freedom=nu,
         method="em",
         tol=0,
@@ -58,28 +59,32 @@ def test_every_step_rises_and_the_result_agrees_with_itself(problem):
     assert (result.trace["evaluations"].values == np.arange(1, 14)).all()
 
 
-def test_the_observed_stack_stays_as_it_was():
+@both_models
+def test_the_observed_stack_stays_as_it_was(model):
     stack = small_stack()
     before = stack.copy(deep=True)
-    result = fit(stack)
+    result = fit(stack, **model)
     assert stack.identical(before)
     assert np.array_equal(result.observed.values, before.values, equal_nan=True)
     seen = ~np.isnan(before.values)
     assert (result.completed.values[seen] == before.values[seen]).all()
 
 
-def test_the_same_call_gives_the_same_bits():
-    one, two = fit(small_stack()), fit(small_stack())
+@both_models
+def test_the_same_call_gives_the_same_bits(model):
+    one, two = (fit(small_stack(), **model) for _ in range(2))
     assert one.completed.identical(two.completed)
     assert one.trace.drop_vars("seconds").identical(two.trace.drop_vars("seconds"))
 
 
 @pytest.mark.parametrize(("method", "steps", "rtol"), [("em", 30, 1e-9), ("geodesic", 60, 1e-6)])
-def test_labels_and_order_do_not_matter(method, steps, rtol):
+@both_models
+def test_labels_and_order_do_not_matter(model, method, steps, rtol):
     stack = small_stack()
     order = [3, 1, 5, 0, 2, 4]
     shuffled = stack.isel(object=order, object_bis=order, kernel=[2, 0, 1])
-    one, two = (fit(s, method=method, tol=0, max_iter=steps) for s in (stack, shuffled))
+    options = {"method": method, "tol": 0, "max_iter": steps, **model}
+    one, two = (fit(s, **options) for s in (stack, shuffled))
     aligned = two.completed.sel(
         kernel=stack["kernel"], object=stack["object"], object_bis=stack["object"].values
     )
@@ -101,7 +106,7 @@ def test_the_fit_is_the_maximum_scipy_finds():
         return -plain.penalized_log_likelihood(kernels, visible, np.ones(3), 0.5, np.eye(4), model)
 
     found = minimize(negative, np.eye(4)[lower], method="BFGS", options={"gtol": 1e-7})
-    result = fit(stack, strength=0.5, tol=1e-9)
+    result = fit(stack, strength=0.5, sources="identical", tol=1e-9)
     assert result.penalized_log_likelihood == pytest.approx(-found.fun, abs=1e-7)
 
 
@@ -139,20 +144,22 @@ def test_the_gain_to_come_before_anything_is_known():
 
 @pytest.mark.parametrize("strength", [0.01, 0.1, 1.0])
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
-def test_tol_is_the_gain_still_to_come(strength, tol):
-    stack = small_stack(seed=3, missing=0.5)
-    result = fit(stack, strength=strength, tol=tol)
-    best = fit(stack, strength=strength, tol=0, max_iter=5000).penalized_log_likelihood
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+def test_tol_is_the_gain_still_to_come(sources, strength, tol):
+    stack, model = small_stack(seed=3, missing=0.5), {"sources": sources, "strength": strength}
+    result = fit(stack, **model, tol=tol)
+    best = fit(stack, **model, tol=0, max_iter=5000).penalized_log_likelihood
     assert result.converged
     missing = best - result.penalized_log_likelihood
     # The estimate follows the slowest component seen so far: right within a small factor.
     assert missing < 3 * tol
 
 
-def test_tol_zero_takes_exactly_max_iter_steps_and_does_not_warn():
+@both_models
+def test_tol_zero_takes_exactly_max_iter_steps_and_does_not_warn(model):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = fit(small_stack(), tol=0, max_iter=7)
+        result = fit(small_stack(), **model, tol=0, max_iter=7)
     assert result.n_iter == 7
     assert not result.converged
 
@@ -170,7 +177,8 @@ def test_not_converged_is_a_warning():
 # The guard
 
 
-def test_a_fall_is_an_error_with_iteration_and_size(monkeypatch):
+@both_models
+def test_a_fall_is_an_error_with_iteration_and_size(monkeypatch, model):
     original = EM.m_step
 
     def spoiled(self, statistics):
@@ -183,7 +191,7 @@ def test_a_fall_is_an_error_with_iteration_and_size(monkeypatch):
     spoiled.calls = 0
     monkeypatch.setattr(EM, "m_step", spoiled)
     with pytest.raises(MonotonicityError, match=r"fell by [0-9.e+-]+ nats in iteration 3 "):
-        fit(small_stack(), method="em")
+        fit(small_stack(), **model, method="em")
 
 
 def test_a_level_that_is_no_number_is_an_error(monkeypatch):
@@ -192,10 +200,11 @@ def test_a_level_that_is_no_number_is_an_error(monkeypatch):
         fit(small_stack())
 
 
-def test_a_strength_below_what_double_precision_carries_is_named():
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+def test_a_strength_below_what_double_precision_carries_is_named(sources):
     stack = stack_kernels(np.ones((1, 3, 3)), objects=["a", "b", "c"])
     with pytest.raises(IndefiniteKernelError, match=r"stops at object 'b'.*raise the strength"):
-        fit(stack, strength=1e-18)
+        fit(stack, strength=1e-18, sources=sources)
 
 
 @pytest.mark.parametrize("strength", [0.1, 1.0, 10.0, 100.0])
@@ -211,7 +220,8 @@ def test_rounding_at_a_fixed_point_is_no_fall(size, strength):
         kernels *= 1e6 / np.diagonal(kernels, axis1=1, axis2=2).mean(axis=1)[:, None, None]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MKMCWarning)
-            fit(stack_kernels(kernels, visible=visible), strength=strength, tol=0, max_iter=60)
+            stack, paper = stack_kernels(kernels, visible=visible), {"sources": "identical"}
+            fit(stack, **paper, strength=strength, tol=0, max_iter=60)
 
 
 @pytest.mark.parametrize("weight", [10**400, 1e308, 1e-200, np.timedelta64(1, "s")])
@@ -222,14 +232,16 @@ def test_weights_that_overflow_are_refused(weight):
         fit(small_stack(), degrees_of_freedom=weight)
 
 
-def test_a_model_too_small_to_compute_with_is_refused():
+@both_models
+def test_a_model_too_small_to_compute_with_is_refused(model):
     with pytest.raises(IndefiniteKernelError, match="variance of object 'p0' is 1e-200"):
-        fit(small_stack(), initial=np.diag([1e-200, 1.0, 1.0, 1.0, 1.0, 1.0]))
+        fit(small_stack(), **model, initial=np.diag([1e-200, 1.0, 1.0, 1.0, 1.0, 1.0]))
 
 
 @pytest.mark.parametrize("size", [1e-6, 1e6])
-def test_the_likelihood_rises_from_a_start_of_another_scale(size):
-    result = fit(small_stack(), initial=np.eye(6) * size)
+@both_models
+def test_the_likelihood_rises_from_a_start_of_another_scale(model, size):
+    result = fit(small_stack(), **model, initial=np.eye(6) * size)
     assert (np.diff(result.trace["penalized_log_likelihood"]) > 0).all()
     assert result.converged
 
@@ -240,14 +252,14 @@ def test_the_likelihood_rises_from_a_start_of_another_scale(size):
 def test_nothing_missing_is_done_at_once():
     rng = np.random.default_rng(0)
     kernels = np.array([random_covariance(rng, 4) for _ in range(2)])
-    result = fit(stack_kernels(kernels), strength=0.5)
+    result = fit(stack_kernels(kernels), strength=0.5, sources="identical")
     assert result.converged
     np.testing.assert_allclose(result.model.matrix, (kernels.sum(0) + 0.5 * np.eye(4)) / 2.5)
     assert (result.completed.values == (kernels + kernels.transpose(0, 2, 1)) / 2).all()
 
 
 def test_one_kernel_of_one_object():
-    result = fit(stack_kernels(np.array([[[3.0]]])), strength=1.0)
+    result = fit(stack_kernels(np.array([[[3.0]]])), strength=1.0, sources="identical")
     assert result.model.matrix.tolist() == [[2.0]]
     assert result.converged
 
@@ -255,7 +267,8 @@ def test_one_kernel_of_one_object():
 def test_one_visible_object():
     """Closed form: the lone object's variance is all that a kernel says."""
     kernels = np.array([[[2.0, 0.8], [0.8, 1.0]], [[5.0, 0.0], [0.0, 0.0]]])
-    result = fit(stack_kernels(kernels, visible=[[1, 1], [1, 0]]), strength=0.5, tol=1e-12)
+    stack = stack_kernels(kernels, visible=[[1, 1], [1, 0]])
+    result = fit(stack, strength=0.5, sources="identical", tol=1e-12)
     model = result.model.matrix
     slope = model[0, 1] / model[0, 0]
     np.testing.assert_allclose(result.completed[1, 0, 1], 5.0 * slope, rtol=1e-5)
@@ -263,14 +276,15 @@ def test_one_visible_object():
     np.testing.assert_allclose(result.completed[1, 1, 1], spread + 5.0 * slope**2, rtol=1e-5)
 
 
-def test_a_kernel_that_shows_nothing_is_completed_by_the_model():
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+def test_a_kernel_that_shows_nothing_is_completed_by_the_model(sources):
     kernels = np.array([[[2.0, 1.0], [1.0, 2.0]], [[1.0, 0.0], [0.0, 1.0]]])
     stack = stack_kernels(kernels, visible=[[1, 1], [0, 0]], names=["a", "b"])
     with pytest.warns(IdentifiabilityWarning, match=r"kernel 'b' shows no object"):
-        result = fit(stack, strength=0.5, tol=1e-12)
+        result = fit(stack, strength=0.5, sources=sources, tol=1e-12)
     np.testing.assert_allclose(result.completed.sel(kernel="b"), result.model.matrix, rtol=1e-5)
     # At the maximum it is as if the kernel were not there.
-    alone = fit(stack.sel(kernel=["a"]), strength=0.5)
+    alone = fit(stack.sel(kernel=["a"]), strength=0.5, sources=sources)
     np.testing.assert_allclose(result.model.matrix, alone.model.matrix, rtol=1e-5)
 
 
@@ -283,7 +297,7 @@ def test_an_object_missing_everywhere_is_filled_in_from_the_prior(identity):
     scale = None if identity else random_covariance(rng, 5)
     prior = WishartPrior(0.7, scale)
     with pytest.warns(IdentifiabilityWarning, match="object 'c' is missing in every kernel"):
-        result = fit(stack, prior=prior, tol=1e-11)
+        result = fit(stack, prior=prior, sources="identical", tol=1e-11)
     full = np.eye(5) if identity else scale
     model = result.model.matrix
     # It is the limit of plain EM over all objects, which takes hundreds of steps.
@@ -310,21 +324,38 @@ def test_groups_that_no_kernel_ties_together_are_named():
         kernels, visible=[[1, 1, 0, 0], [0, 0, 1, 1]], objects=["a", "b", "c", "d"]
     )
     with pytest.warns(IdentifiabilityWarning, match=r"2 groups.*\('a', 'b'\); \('c', 'd'\)"):
-        result = fit(stack)
+        result = fit(stack, **PAPER)
     assert np.abs(result.model.matrix[:2, 2:]).max() == 0
 
 
-def test_nothing_visible_anywhere_is_refused():
+@both_models
+def test_nothing_visible_anywhere_is_refused(model):
     stack = stack_kernels(np.eye(2)[None], visible=[[0, 0]], names=["a"])
     with pytest.raises(KernelError, match=r"no object is visible in any kernel \('a'\)"):
-        fit(stack)
+        fit(stack, **model)
 
 
-def test_scales_far_apart_are_warned_about():
+def test_scales_far_apart_are_warned_about_in_the_papers_model():
     stack = stack_kernels(np.stack([np.eye(2)] * 2), names=["a", "b"])
     stack = stack * xr.DataArray([1.0, 100.0], dims="kernel")
-    with pytest.warns(MKMCWarning, match=r"'b' is 100, of 'a' 1\b"):
+    with pytest.warns(
+        MKMCWarning, match=r"'b' is 100, of 'a' 1\b.*sources=\"adaptive\".*normalize"
+    ):
+        fit(stack, **PAPER)
+    fit(stack)  # scales are no matter there: a warning would be an error
+
+
+@pytest.mark.parametrize("seen", [[[1, 1, 1], [1, 1, 1]], [[1, 1, 0], [0, 1, 1]]])
+def test_a_constant_that_every_kernel_shares_is_warned_about_in_the_papers_model(seen):
+    kernels = np.stack([np.eye(3) + 1.5, np.eye(3) + 2.5])
+    stack = stack_kernels(kernels, visible=seen, names=["a", "b"])
+    message = r"entries of every kernel share a constant: .* at least 1\.5 times .*\"adaptive\""
+    with pytest.warns(MKMCWarning, match=message):
+        fit(stack, **PAPER)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         fit(stack)
+        fit(stack - xr.DataArray([0.6, 0.0], dims="kernel"), **PAPER)  # 'b' alone has one
 
 
 def test_an_indefinite_kernel_is_refused_with_its_eigenvalue():
@@ -333,22 +364,24 @@ def test_an_indefinite_kernel_is_refused_with_its_eigenvalue():
         fit(stack)
 
 
-def test_a_rank_deficient_float32_kernel_is_fine():
+@both_models
+def test_a_rank_deficient_float32_kernel_is_fine(model):
     features = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)
     stack = stack_kernels({"x": features @ features.T})
-    assert fit(stack).converged
+    assert fit(stack, **model).converged
 
 
 @pytest.mark.parametrize(
     ("method", "close"),
     [("em", 1e-12), ("geodesic", 1e-7)],  # L, flat at its maximum, tells models to sqrt(eps)
 )
-def test_degrees_of_freedom_weigh_the_kernels(method, close):
+@both_models
+def test_degrees_of_freedom_weigh_the_kernels(model, method, close):
     """A kernel that counts twice is the same kernel given twice."""
     rng = np.random.default_rng(8)
     a, b = random_covariance(rng, 4), random_covariance(rng, 4)
     seen_a, seen_b = [1, 1, 1, 0], [0, 1, 1, 1]
-    options = {"method": method, "tol": 0, "max_iter": 20}
+    options = {"method": method, "tol": 0, "max_iter": 20, **model}
     weighted = fit(
         stack_kernels(np.array([a, b]), visible=[seen_a, seen_b], names=["a", "b"]),
         degrees_of_freedom={"a": 2.0, "b": 1.0},
@@ -367,7 +400,8 @@ def test_degrees_of_freedom_weigh_the_kernels(method, close):
 def test_the_whole_problem_scales(problem, exponent):
     """Kernels and prior scale multiplied by c: so is the model, at any size of c."""
     factor = float(2.0 ** int(exponent))
-    one = fit(problem.stack, prior=problem.prior, tol=0, max_iter=5)
+    options = {"sources": "identical", "tol": 0, "max_iter": 5}
+    one = fit(problem.stack, prior=problem.prior, **options)
     scaled = WishartPrior(problem.prior.strength, problem.scale * factor)
-    two = fit(problem.stack * factor, prior=scaled, tol=0, max_iter=5)
+    two = fit(problem.stack * factor, prior=scaled, **options)
     np.testing.assert_allclose(two.model.matrix / factor, one.model.matrix, rtol=1e-9, atol=1e-12)

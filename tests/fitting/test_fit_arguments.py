@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from problems import small_stack
+from problems import both_models, small_stack
 
 from mkmc_prob import (
     GaussianModel,
@@ -62,12 +62,13 @@ def test_other_arguments_are_checked():
         fit(small_stack(), prior=WishartPrior(1.0, scale))
 
 
-def test_a_warm_start_continues():
-    stack = small_stack()
-    first = fit(stack, method="em", tol=0, max_iter=5)
-    whole = fit(stack, method="em", tol=0, max_iter=10)
+@both_models
+def test_a_warm_start_continues(model):
+    stack, options = small_stack(), {"method": "em", "tol": 0, **model}
+    first = fit(stack, **options, max_iter=5)
+    whole = fit(stack, **options, max_iter=10)
     for start in (first, first.model):
-        second = fit(stack, method="em", tol=0, max_iter=5, initial=start)
+        second = fit(stack, **options, max_iter=5, initial=start)
         np.testing.assert_allclose(second.model.matrix, whole.model.matrix, rtol=1e-10)
 
 

@@ -7,7 +7,7 @@ import plain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import norm2_problem, small_stack
+from problems import PAPER, both_models, norm2_problem, small_stack
 from strategies import problems, random_covariance
 
 from mkmc_prob import (
@@ -80,7 +80,8 @@ def brute_force_rate(kernels, model, strength, nu):
 @pytest.mark.parametrize("strength", [0.05, 1.0])
 def test_the_rate_is_that_of_brute_force(size, strength):
     stack = small_stack(size=size)
-    result = fit(stack, strength=strength, tol=1e-12, max_iter=3000)
+    paper = {"strength": strength, "sources": "identical"}
+    result = fit(stack, **paper, tol=1e-12, max_iter=3000)
     found = missing_information(result)
     rate = brute_force_rate(stack.values, result.model.matrix, strength, np.ones(3))
     assert 1 - float(found["rate"]) == pytest.approx(1 - rate, rel=0.02)
@@ -89,14 +90,15 @@ def test_the_rate_is_that_of_brute_force(size, strength):
     # EM's own increments shrink by the square of the rate.
     direction = found["direction"].values
     near = GaussianModel(result.model.matrix + 1e-4 * direction, objects=stack["object"].values)
-    levels = fit(stack, strength=strength, method="em", tol=0, max_iter=6, initial=near).trace
+    levels = fit(stack, **paper, method="em", tol=0, max_iter=6, initial=near).trace
     gains = np.diff(levels["penalized_log_likelihood"])
     np.testing.assert_allclose(gains[1:4] / gains[:3], rate**2, rtol=0.05)
 
 
 def test_norm2_reports_the_same_rate():
     stack, problem = norm2_problem()
-    result = fit(stack, strength=problem["strength"], tol=1e-12, max_iter=2000)
+    paper = {"strength": problem["strength"], "sources": "identical"}
+    result = fit(stack, **paper, tol=1e-12, max_iter=2000)
     worst = problem["worst_fraction_of_missing_information"]
     rate = float(missing_information(result)["rate"])
     assert 1 - rate == pytest.approx(1 - worst, rel=1e-3)
@@ -105,7 +107,7 @@ def test_norm2_reports_the_same_rate():
 def test_the_curvature_is_that_of_the_log_likelihood():
     """By second differences of L along the slowest direction."""
     stack = small_stack(size=6)
-    result = fit(stack, strength=0.2, tol=1e-13, max_iter=5000)
+    result = fit(stack, strength=0.2, sources="identical", tol=1e-13, max_iter=5000)
     found = missing_information(result)
     step = 1e-3 * found["direction"].values
     seen = ~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2))
@@ -129,8 +131,9 @@ def test_the_curvature_is_that_of_the_log_likelihood():
 def test_what_is_still_to_come_is_below_what_the_curvature_says(method, tol):
     stack = small_stack(size=6)
     seen = ~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2))
-    highest = fit(stack, strength=0.02, tol=1e-13, max_iter=5000).model.matrix
-    result = fit(stack, strength=0.02, tol=tol, method=method)
+    paper = {"strength": 0.02, "sources": "identical"}
+    highest = fit(stack, **paper, tol=1e-13, max_iter=5000).model.matrix
+    result = fit(stack, **paper, tol=tol, method=method)
     level, best = (
         plain.penalized_log_likelihood(stack.values, seen, np.ones(3), 0.02, np.eye(6), model)
         for model in (result.model.matrix, highest)
@@ -154,9 +157,8 @@ def test_without_each_kernel_the_numbers_are_those_of_a_fit_without_it(strength,
     """By plain EM over the objects that the other kernels show, and by differences of its map."""
     stack = overlapping_stack()
     nu = np.array([1.0, 0.5, 2.0])
-    result = fit(
-        stack, strength=strength, degrees_of_freedom=nu, tol=1e-11, max_iter=20_000, method=method
-    )
+    paper = {"strength": strength, "sources": "identical", "degrees_of_freedom": nu}
+    result = fit(stack, **paper, tol=1e-11, max_iter=20_000, method=method)
     found = missing_information(result, without_each_kernel=True)
     assert found["unseen_without"].values.tolist() == [0, 0, 1]
     for k, name in enumerate("xyz"):
@@ -181,29 +183,33 @@ def test_without_each_kernel_the_numbers_are_those_of_a_fit_without_it(strength,
         assert own["change_without"] == pytest.approx(change, rel=1e-3)
 
 
-def test_a_prior_with_a_scale_and_an_object_that_only_one_kernel_shows():
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+def test_a_prior_with_a_scale_and_an_object_that_only_one_kernel_shows(sources):
     stack = overlapping_stack()
     prior = WishartPrior(0.5, random_covariance(np.random.default_rng(1), 6))
-    result = fit(stack, prior=prior, tol=1e-9)
+    result = fit(stack, prior=prior, sources=sources, tol=1e-9)
     found = missing_information(result, without_each_kernel=True)
+    rest = stack.sel(kernel=["x", "y"])
     with pytest.warns(IdentifiabilityWarning, match="object 'f' is missing in every kernel"):
-        alone = fit(stack.sel(kernel=["x", "y"]), prior=result.prior, tol=1e-9)
+        alone = fit(rest, prior=result.prior, sources=sources, tol=1e-9)
     expected = float(missing_information(alone)["rate"])
     assert 1 - found["rate_without"].sel(kernel="z") == pytest.approx(1 - expected, rel=1e-3)
 
 
-def test_where_no_other_kernel_shows_anything_there_is_nothing_to_fit():
+@both_models
+def test_where_no_other_kernel_shows_anything_there_is_nothing_to_fit(model):
     stack = overlapping_stack().isel(kernel=[0])
     with pytest.warns(IdentifiabilityWarning):
-        result = fit(stack)
+        result = fit(stack, **model)
     found = missing_information(result, without_each_kernel=True)
     for name in ("rate_without", "curvature_without", "change_without"):
         assert np.isnan(found[name].values).all()
     assert found["unseen_without"].values.tolist() == [4]
 
 
-def test_a_result_of_tol_zero_is_fitted_again_with_as_many_steps(monkeypatch):
-    result = fit(overlapping_stack(), tol=0, max_iter=7)
+@both_models
+def test_a_result_of_tol_zero_is_fitted_again_with_as_many_steps(monkeypatch, model):
+    result = fit(overlapping_stack(), **model, tol=0, max_iter=7)
     steps = []
 
     def counted(*arguments, **options):
@@ -264,10 +270,10 @@ def test_progress_counts_applications_and_names_the_kernel(capsys):
 
 def test_what_is_never_hidden_costs_nothing_and_the_unseen_are_left_out():
     kernels = np.stack([np.eye(3), np.ones((3, 3))])
-    assert float(missing_information(fit(stack_kernels(kernels)))["rate"]) == 0.0
+    assert float(missing_information(fit(stack_kernels(kernels), **PAPER))["rate"]) == 0.0
     visible = [[1, 1, 0], [1, 0, 0]]
     with pytest.warns(UserWarning, match="missing in every kernel"):
-        result = fit(stack_kernels(kernels, visible=visible, objects=["a", "b", "c"]))
+        result = fit(stack_kernels(kernels, visible=visible, objects=["a", "b", "c"]), **PAPER)
     assert missing_information(result)["object"].values.tolist() == ["a", "b"]
 
 
@@ -283,7 +289,7 @@ def saddle_stack():
 @pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
 def test_a_saddle_is_told_from_a_maximum():
     stack = saddle_stack()
-    stuck = fit(stack, strength=0.01, tol=1e-10)
+    stuck = fit(stack, strength=0.01, sources="identical", tol=1e-10)
     found = missing_information(stuck)
     # Each of the two hides one of the pair: M_aa = 10.1 / 2 nearly, twice 10 / M_aa over N = 3.
     assert float(found["rate"]) == pytest.approx(4 / 3, rel=0.01)
@@ -291,7 +297,7 @@ def test_a_saddle_is_told_from_a_maximum():
     assert float(found["curvature"]) < 0
     assert float(found["gain_to_come"]) == np.inf
     tilted = stuck.model.matrix + 0.1 * found["direction"].values
-    result = fit(stack, strength=0.01, tol=1e-10, initial=tilted)
+    result = fit(stack, strength=0.01, sources="identical", tol=1e-10, initial=tilted)
     assert result.penalized_log_likelihood > stuck.penalized_log_likelihood + 0.01
     assert missing_information(result)["is_maximum"]
 
@@ -302,8 +308,9 @@ def test_lanczos_that_does_not_get_there_warns(monkeypatch):
         missing_information(fit(small_stack(size=13)))
 
 
-def test_the_seed_decides():
-    result = fit(small_stack(size=13))
+@both_models
+def test_the_seed_decides(model):
+    result = fit(small_stack(size=13), **model)
     one, two = (missing_information(result, seed=3) for _ in range(2))
     assert one.identical(two)
 
@@ -311,12 +318,12 @@ def test_the_seed_decides():
 def test_nothing_hidden_needs_no_lanczos():
     rng = np.random.default_rng(0)
     kernels = np.array([random_covariance(rng, 15) for _ in range(3)])
-    found = missing_information(fit(stack_kernels(kernels)))
+    found = missing_information(fit(stack_kernels(kernels), **PAPER))
     assert float(found["rate"]) == 0.0
     assert found["is_maximum"]
     visible = np.ones((3, 15), dtype=bool)
     visible[0, :5] = False
-    result = fit(stack_kernels(kernels, visible=visible))
+    result = fit(stack_kernels(kernels, visible=visible), **PAPER)
     without = missing_information(result, without_each_kernel=True)
     assert float(without["rate_without"][0]) == 0.0
     assert without["unseen_without"].values.tolist() == [0, 0, 0]

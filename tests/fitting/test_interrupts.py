@@ -8,7 +8,7 @@ import time
 import numpy as np
 import plain
 import pytest
-from problems import small_stack
+from problems import PAPER, both_models, small_stack
 
 from mkmc_prob import EM, ConvergenceWarning, fit
 from mkmc_prob.em.methods import METHODS
@@ -29,16 +29,17 @@ def interrupt(monkeypatch, name, at):
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 6])
-def test_an_interrupt_returns_what_there_is(monkeypatch, at):
+@both_models
+def test_an_interrupt_returns_what_there_is(monkeypatch, model, at):
     interrupt(monkeypatch, "e_step", at)
     with pytest.warns(ConvergenceWarning, match="interrupted after"):
-        result = fit(small_stack(), method="em")
+        result = fit(small_stack(), **model, method="em")
     monkeypatch.undo()
     assert result.interrupted
     assert not result.converged
     # The step that was broken off is finished, and the final EM step taken.
     assert result.n_iter == at
-    plain_result = fit(small_stack(), method="em", tol=0, max_iter=at)
+    plain_result = fit(small_stack(), **model, method="em", tol=0, max_iter=at)
     assert result.completed.identical(plain_result.completed)
     # The evaluation that was broken off is counted, too.
     assert result.trace.drop_vars(["evaluations", "seconds"]).identical(
@@ -50,19 +51,24 @@ def test_an_interrupt_returns_what_there_is(monkeypatch, at):
 @pytest.mark.parametrize("at", [1, 2, 4, 9])
 def test_an_interrupt_ends_with_an_em_step(monkeypatch, method, at):
     interrupt(monkeypatch, "e_step", at)
+    paper = {"sources": "identical", "strength": 0.01}
     with pytest.warns(ConvergenceWarning, match="interrupted after"):
-        result = fit(small_stack(size=10), method=method, strength=0.01)
+        result = fit(small_stack(size=10), **paper, method=method)
     again = plain.m_step(result.completed.values, np.ones(3), 0.01, np.eye(10))
     np.testing.assert_allclose(result.model.matrix, again, rtol=1e-9, atol=1e-9)
     assert (np.diff(result.trace["penalized_log_likelihood"]) > 0).all()
 
 
-def test_an_interrupt_while_completing_does_not_lose_the_fit(monkeypatch):
+@pytest.mark.filterwarnings("ignore::mkmc_prob.IdentifiabilityWarning")
+def test_an_interrupt_while_completing_unseen_objects_does_not_lose_the_fit(monkeypatch):
     interrupt(monkeypatch, "complete", 1)
+    stack = small_stack()
+    stack = stack.where(stack["object"] != "p5").where(stack["object_bis"] != "p5")
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        result = fit(small_stack())
+        result = fit(stack, **PAPER)
     assert result.converged
     assert result.interrupted
+    assert not result.completed.isnull().any()
 
 
 LONG_FIT = """
@@ -82,8 +88,9 @@ print(result.interrupted, bool(result.completed.isnull().any()))
 """
 
 
-@pytest.mark.parametrize("place", ["trace_of", "_solution"])
-def test_an_interrupt_after_the_ascent_does_not_lose_the_fit(monkeypatch, place):
+@pytest.mark.parametrize("place", ["complete", "trace_of", "_solution"])
+@both_models
+def test_an_interrupt_after_the_ascent_does_not_lose_the_fit(monkeypatch, model, place):
     module = sys.modules["mkmc_prob.fitting.solve"]
     original = getattr(module, place)
 
@@ -93,7 +100,8 @@ def test_an_interrupt_after_the_ascent_does_not_lose_the_fit(monkeypatch, place)
 
     monkeypatch.setattr(module, place, interrupted)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        result = fit(small_stack())
+        result = fit(small_stack(), **model)
+    assert result.converged
     assert result.interrupted
     assert not result.completed.isnull().any()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import plain
 import pytest
-from problems import small_stack
+from problems import PAPER, both_models, small_stack
 from strategies import random_covariance
 from test_information import brute_force_rate, saddle_stack
 
@@ -27,7 +27,12 @@ from mkmc_prob.fitting.solve import solve
 @pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
 def test_two_mirrored_maxima_and_the_saddle_between():
     found = explore_maxima(
-        saddle_stack(), starts=["zeros", "random"], random_starts=8, strength=0.01, tol=1e-8
+        saddle_stack(),
+        starts=["zeros", "random"],
+        random_starts=8,
+        strength=0.01,
+        sources="identical",
+        tol=1e-8,
     )
     assert isinstance(found, Maxima)
     assert len(found.results) == 3
@@ -73,7 +78,7 @@ def highest_level(kernels, visible, strength):
 def test_one_maximum_counts_once_however_flat_it_is(rank, strength):
     """At a coarse tol single fits end far apart: their completions differ by up to 60 %."""
     stack, visible = nested_stack(rank)
-    found = explore_maxima(stack, strength=strength, tol=1e-2)
+    found = explore_maxima(stack, strength=strength, sources="identical", tol=1e-2)
     assert len(found.results) == 1
     assert (found.table["point"] == 0).all()
     assert found.table["is_maximum"].all()
@@ -95,7 +100,7 @@ def two_maxima_stack():
 def test_two_maxima_count_twice(tol):
     """Plain EM stays at each, and by brute force each is a maximum."""
     stack, visible = two_maxima_stack()
-    found = explore_maxima(stack, strength=0.1, tol=tol)
+    found = explore_maxima(stack, **PAPER, tol=tol)
     assert len(found.results) == 2
     assert found.table["is_maximum"].all()
     models = []
@@ -133,7 +138,7 @@ def test_a_way_between_two_models_is_the_geodesic():
 def test_a_plateau_is_not_called_a_saddle(monkeypatch):
     """Where by its own curvature a point is not yet one, nothing is claimed of it."""
     monkeypatch.setattr(maxima, "information_at", lambda *_: {"rate": 1.0 + 1e-13})
-    found = explore_maxima(small_stack(), starts=["zeros"], tol=1e-3)
+    found = explore_maxima(small_stack(), **PAPER, starts=["zeros"], tol=1e-3)
     assert found.table["converged"].all()
     assert found.table["is_maximum"].isna().all()
     assert np.isnan(found.table["rate"]).all()
@@ -148,21 +153,23 @@ def test_the_table_is_printed_whole():
         assert column in printed.splitlines()[1]
 
 
-def test_at_a_large_strength_all_starts_end_in_one_point():
-    stack = small_stack(size=7)
-    found = explore_maxima(stack, strength=2.0)
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+def test_at_a_large_strength_all_starts_end_in_one_point(sources):
+    stack, model = small_stack(size=7), {"strength": 2.0, "sources": sources}
+    found = explore_maxima(stack, **model)
     assert len(found.results) == 1
     kernels = {f"kernel {name}" for name in stack["kernel"].values}
     starts = {"zeros", "means", "continuation", "random 1", "random 2", "random 3"} | kernels
     assert set(found.table.index) == starts
     assert (found.table["difference"] < 1e-3).all()
-    best = fit(stack, strength=2.0, tol=1e-5).penalized_log_likelihood
+    best = fit(stack, **model, tol=1e-5).penalized_log_likelihood
     np.testing.assert_allclose(found.table["penalized_log_likelihood"], best, atol=1e-3)
 
 
 def test_the_levels_are_those_of_the_formula_and_the_best_comes_first():
     stack = small_stack(size=7)
-    found = explore_maxima(stack, strength=0.01, starts=["zeros", "means", "random"])
+    paper = {"strength": 0.01, "sources": "identical"}
+    found = explore_maxima(stack, **paper, starts=["zeros", "means", "random"])
     seen = ~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2))
     for result in found.results:
         level = plain.penalized_log_likelihood(
@@ -172,17 +179,20 @@ def test_the_levels_are_those_of_the_formula_and_the_best_comes_first():
     assert found.table["penalized_log_likelihood"].is_monotonic_decreasing
 
 
-def test_starts_of_ones_own_and_a_prior_with_a_scale():
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+def test_starts_of_ones_own_and_a_prior_with_a_scale(sources):
     stack = small_stack(size=6)
     prior = WishartPrior(0.5, np.diag(np.arange(1.0, 7.0)))
-    start = fit(stack, prior=prior).model
-    found = explore_maxima(stack, starts={"mine": start, "paper": None}, prior=prior)
+    model = {"prior": prior, "sources": sources}
+    start = fit(stack, **model).model
+    found = explore_maxima(stack, starts={"mine": start, "paper": None}, **model)
     assert set(found.table.index) == {"mine", "paper"}
     assert len(found.results) == 1
 
 
-def test_the_seed_decides():
-    one, two = (explore_maxima(small_stack(), starts="random", seed=5) for _ in range(2))
+@both_models
+def test_the_seed_decides(model):
+    one, two = (explore_maxima(small_stack(), **model, starts="random", seed=5) for _ in range(2))
     assert one.table.equals(two.table)
 
 
@@ -199,18 +209,18 @@ def test_of_climbs_that_end_early_nothing_is_known():
 
 def test_a_climb_that_ends_early_beside_one_that_does_not():
     stack = small_stack()
-    best = fit(stack, tol=1e-12).model
+    best = fit(stack, **PAPER, tol=1e-12).model
+    starts = {"near": best, "far": best.matrix * 30}
     with pytest.warns(ConvergenceWarning, match=r"1 of 2 ascents did not converge.*\(far\)"):
-        found = explore_maxima(
-            stack, starts={"near": best, "far": best.matrix * 30}, tol=1e-6, max_iter=20
-        )
+        found = explore_maxima(stack, **PAPER, starts=starts, tol=1e-6, max_iter=20)
     assert found.table.loc["near", "is_maximum"]
     assert found.table.loc["far", "is_maximum"] is pd.NA
     assert "1 known to be maxima" in repr(found)
 
 
-def test_with_tol_zero_nothing_is_known_and_nothing_said():
-    found = explore_maxima(small_stack(), starts=["zeros", "means"], tol=0, max_iter=150)
+@both_models
+def test_with_tol_zero_nothing_is_known_and_nothing_said(model):
+    found = explore_maxima(small_stack(), **model, starts=["zeros", "means"], tol=0, max_iter=150)
     assert found.best.n_iter == 150
     assert found.table["is_maximum"].isna().all()
     assert len(found.results) == 1

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import xarray as xr
-from problems import beyond_double_precision, small_stack
+from problems import PAPER, beyond_double_precision, both_models, small_stack
 from strategies import random_covariance
 
 from mkmc_prob import (
@@ -25,13 +25,15 @@ from mkmc_prob import (
 )
 
 
-@pytest.fixture(scope="module")
-def result():
-    return fit(small_stack(), degrees_of_freedom=[1.0, 2.0, 0.5])
+@pytest.fixture(scope="module", params=[{}, PAPER], ids=["adaptive", "identical"])
+def result(request):
+    return fit(small_stack(), **request.param, degrees_of_freedom=[1.0, 2.0, 0.5])
 
 
 def test_the_summary_is_one_row_a_kernel(result):
     table = result.summary()
+    identical = bool((result.sources["scale"] == 1).all())
+    assert set(table.columns).isdisjoint({"scale", "constant", "sharing"}) == identical
     assert table.index.tolist() == ["Q1", "Q2", "Q3"]
     assert (table["visible"] + table["missing"] == 6).all()
     assert table["visible"].tolist() == (
@@ -43,7 +45,9 @@ def test_the_summary_is_one_row_a_kernel(result):
     for name, row in table.iterrows():
         seen = ~np.isnan(np.diagonal(stack.sel(kernel=name)))
         block = stack.sel(kernel=name).values[np.ix_(seen, seen)]
-        visible_model = model[np.ix_(seen, seen)]
+        source = result.sources.sel(kernel=name)
+        visible_model = model[np.ix_(seen, seen)] + source["constant"].item()
+        visible_model *= source["scale"].item()
         length = np.trace(np.linalg.inv(visible_model) @ block) / seen.sum()
         assert row["mahalanobis"] == pytest.approx(length)
         cosine = np.sum(block * visible_model)
@@ -53,15 +57,16 @@ def test_the_summary_is_one_row_a_kernel(result):
 
 def test_a_perfect_kernel_has_unit_length_and_correlation():
     matrix = random_covariance(np.random.default_rng(0), 4)
-    table = fit(stack_kernels(matrix[None]), strength=1e-9).summary()
+    table = fit(stack_kernels(matrix[None]), strength=1e-9, sources="identical").summary()
     assert table["mahalanobis"].item() == pytest.approx(1)
     assert table["correlation"].item() == pytest.approx(1)
 
 
 @pytest.mark.filterwarnings("ignore::mkmc_prob.IdentifiabilityWarning")
-def test_the_summary_of_a_kernel_that_shows_nothing():
+@both_models
+def test_the_summary_of_a_kernel_that_shows_nothing(model):
     stack = stack_kernels(np.tile(np.eye(2), (2, 1, 1)), visible=[[1, 1], [0, 0]])
-    row = fit(stack).summary().loc["Q2"]
+    row = fit(stack, **model).summary().loc["Q2"]
     assert row["visible"] == 0
     assert row["log_likelihood"] == 0
     assert row[["mahalanobis", "correlation"]].isna().all()
@@ -90,10 +95,10 @@ def test_the_summary_of_a_model_beyond_double_precision_says_which_number_is_lef
 @pytest.mark.parametrize("strength", [1e-100, 1e-20, 1e100])
 def test_extreme_strengths_have_a_summary(strength):
     scale = np.eye(3) * min(1.0 / strength, 1e100)
-    result = fit(small_stack(size=6), strength=strength)
+    result = fit(small_stack(size=6), strength=strength, sources="identical")
     assert result.summary().notna().all(axis=None)
     stack = stack_kernels(np.zeros((2, 3, 3)), visible=[[1, 1, 0], [0, 1, 1]])
-    table = fit(stack, prior=WishartPrior(strength, scale)).summary()
+    table = fit(stack, prior=WishartPrior(strength, scale), sources="identical").summary()
     assert (table["mahalanobis"] == 0).all()
 
 
@@ -163,6 +168,7 @@ def same(one, two):
     assert one.completed.identical(two.completed)
     assert one.trace.drop_vars("seconds").identical(two.trace.drop_vars("seconds"))
     assert one.degrees_of_freedom.identical(two.degrees_of_freedom)
+    assert one.sources.identical(two.sources)
     assert one.model.covariance.identical(two.model.covariance)
     assert one.prior.strength == two.prior.strength
     assert (one.prior.scale is None) == (two.prior.scale is None)
@@ -181,7 +187,8 @@ def test_saved_and_loaded_without_loss(result, tmp_path):
     same(result, load_result(tmp_path / "again.nc"))
 
 
-def test_integer_labels_a_scale_and_a_short_fit_survive_too(tmp_path):
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+def test_integer_labels_a_scale_and_a_short_fit_survive_too(tmp_path, sources):
     rng = np.random.default_rng(1)
     stack = stack_kernels(
         np.array([random_covariance(rng, 3) for _ in range(2)]),
@@ -190,12 +197,13 @@ def test_integer_labels_a_scale_and_a_short_fit_survive_too(tmp_path):
         objects=[5, 3, 4],
     )
     prior = WishartPrior(0.3, random_covariance(rng, 3))
-    short = fit(stack, prior=prior, tol=0, max_iter=1)
+    short = fit(stack, prior=prior, sources=sources, tol=0, max_iter=1)
     short.save(tmp_path / "short.nc")
     again = load_result(str(tmp_path / "short.nc"))
     same(short, again)
     assert again.completed["object"].dtype == np.int64
-    continued = fit(again.observed, prior=again.prior, initial=again.model)
+    options = {"prior": again.prior, "sources": again.sources}
+    continued = fit(again.observed, **options, initial=again.model)
     assert continued.converged
 
 
@@ -213,10 +221,14 @@ def test_results_are_saved_as_nc(result, tmp_path):
         result.save(3)
 
 
-def test_a_loaded_result_starts_a_fit(result, tmp_path):
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+def test_a_loaded_result_starts_a_fit(tmp_path, sources):
+    model = {"strength": 0.01, "sources": sources}
+    result = fit(small_stack(), **model, degrees_of_freedom=[1.0, 2.0, 0.5])
     result.save(tmp_path / "result.nc")
     again = load_result(tmp_path / "result.nc")
-    warm = fit(again.observed, degrees_of_freedom=again.degrees_of_freedom, initial=again.model)
+    degrees = again.degrees_of_freedom
+    warm = fit(again.observed, **model, degrees_of_freedom=degrees, initial=again.model)
     assert warm.n_iter < result.n_iter
     assert isinstance(again.model, GaussianModel)
 
@@ -253,6 +265,7 @@ def test_the_datatree_follows_arvizs_schema(result):
         "constant_data",
         "sample_stats",
         "point_estimate",
+        "sources",
     }
     assert tree.attrs["inference_library"] == "mkmc_prob"
     assert bool(tree["constant_data/visible"].sum() == result.summary()["visible"].sum())
@@ -401,7 +414,8 @@ def test_the_correlation_is_one_at_any_scale():
     for scale in (1e-149, 1e140):
         stack = stack_kernels(np.array([[[2.0, 1.0], [1.0, 2.0]]]) * scale)
         prior = WishartPrior(1e-3, np.eye(2) * scale)
-        row = fit(stack, prior=prior, tol=0, max_iter=2).summary().loc["Q1"]
+        result = fit(stack, prior=prior, sources="identical", tol=0, max_iter=2)
+        row = result.summary().loc["Q1"]
         assert row["correlation"] == pytest.approx(1, abs=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""The choice of the strength: scores by their definition, folds, workers, calibration."""
+"""The choice of the paper's strength: scores by their definition, folds, workers, calibration."""
 
 import dataclasses
 import sys
@@ -24,10 +24,11 @@ from mkmc_prob import (
     select_strength,
     stack_kernels,
 )
-from mkmc_prob.fitting.selection import held_out
 from mkmc_prob.fitting.solve import solve
+from mkmc_prob.fitting.strengths import _parts, held_out
 
 GRID = [0.1, 1.0, 10.0]
+pytestmark = pytest.mark.filterwarnings("ignore:select_strength chooses:DeprecationWarning")
 #: Small problems without structure: which strength is best is not what these tests are about.
 edge_of_the_grid = pytest.mark.filterwarnings("ignore:strengths. the best:mkmc_prob.MKMCWarning")
 
@@ -81,8 +82,6 @@ def test_the_score_is_that_of_a_fit_without_the_held_out_objects():
     stack = small_stack(size=9)
     found = select_strength(stack, strengths=[0.5], folds=3, tol=1e-10, seed=4)
     # Which objects fold 1 held out is known from nowhere else: try all folds' parts by refitting.
-    from mkmc_prob.fitting.selection import _parts
-
     seen = ~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2))
     parts = _parts(seen, 3, np.random.default_rng(4))
     rest = seen & (parts != 1)
@@ -94,7 +93,7 @@ def test_the_score_is_that_of_a_fit_without_the_held_out_objects():
         objects=stack["object"].values,
         names=stack["kernel"].values,
     )
-    model = fit(train, strength=0.5, tol=1e-10).model.matrix
+    model = fit(train, strength=0.5, sources="identical", tol=1e-10).model.matrix
     for k, kernel in enumerate(stack.values):
         whole, without = (
             plain.log_gaussian(kernel[np.ix_(v, v)], model[np.ix_(v, v)])
@@ -230,6 +229,15 @@ def test_a_prior_with_a_scale_goes_with_every_strength():
     assert not np.allclose(one.table["score"], two.table["score"])
 
 
+def test_it_warns_that_it_will_be_removed_and_of_what_the_papers_model_assumes():
+    stack = small_stack(size=9)
+    with pytest.warns(DeprecationWarning, match=r"will be removed\. Use select_model\(stack\)"):
+        select_strength(stack, strengths=[0.5], folds=2)
+    stack = stack * xr.DataArray([1.0, 1.0, 100.0], dims="kernel")
+    with pytest.warns(MKMCWarning, match=r"scales differ by more .*'Q3' is .*normalize\(stack\)"):
+        select_strength(stack, strengths=[0.5], folds=2)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -279,7 +287,7 @@ def test_ctrl_c_ends_the_selection(monkeypatch):
     def interrupted(*arguments, **options):
         return dataclasses.replace(solve(*arguments, **options), interrupted=True)
 
-    monkeypatch.setattr("mkmc_prob.fitting.selection.solve", interrupted)
+    monkeypatch.setattr("mkmc_prob.fitting.strengths.solve", interrupted)
     with pytest.raises(KeyboardInterrupt):
         select_strength(small_stack(), strengths=GRID)
 
