@@ -12,7 +12,7 @@ from test_architecture import LAYERS
 import mkmc_prob
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("start", "bring-your-own", "after", "choosing", "posterior", "study", "developing")
+PAGES = ("start", "bring-your-own", "after", "choosing", "model", "posterior", "study", "developing")
 TEXT = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
 #: Cells, whose outputs the site shows, and plain blocks. Both are run.
 CODE = re.compile(r"^```(?:\{code-cell\} ipython3|python)\n(.*?)^```", re.M | re.S)
@@ -31,10 +31,8 @@ def bring_your_own_says(found):
         assert np.linalg.eigvalsh(table)[0] > -1e-12
     assert found["adjacency"].loc["p02", "p03"] == found["adjacency"].loc["p03", "p02"] == 0.5
     assert found["adjacency"].loc["p07"].sum() == 0.0  # covered, but without a contact
-    as_it_is, prepared = found["compared"]["as it is"], found["compared"]["prepared"]
-    assert as_it_is.loc["RBF", "MKMC"] > 2 * as_it_is.loc["RBF", "mean"]
-    assert as_it_is.loc["graph", "MKMC"] > 1.0
-    assert (prepared["MKMC"] < prepared["mean"] - 0.05).all()
+    for errors in (found["compared"]["as they are"], found["compared"]["centered, normalized"]):
+        assert (errors["complete"] < errors[["mean", "KNN"]].min(axis=1)).all()
 
 
 def after_says(found):
@@ -47,13 +45,24 @@ def after_says(found):
 
 def choosing_says(found):
     by_ratio, by_shared, by_odds = found["by_ratio"], found["by_shared"], found["by_odds"]
-    for ratio in (0.1, 0.3, 0.5):
-        assert by_ratio[ratio]["MKMC"] < by_ratio[ratio]["mean imputation"]
-    assert by_ratio[0.8]["MKMC"] > by_ratio[0.8]["mean imputation"]
-    assert by_shared[0]["MKMC"] > 4 * by_shared[0]["mean imputation"]
-    assert by_odds[100][0] > by_odds[1][0]  # the held-out score
-    assert by_odds[100][2] > 1.1 * by_odds[1][2]  # the error
-    assert found["edge"].best == 100.0
+    for errors in by_ratio.values():
+        assert errors["complete"] == min(errors.values())
+    assert by_ratio[0.8]["complete"] > 0.9 * by_ratio[0.8]["mean imputation"]
+    assert by_shared[10]["mean sharing"] > 0.5 > 0.0 == by_shared[4]["mean sharing"]
+    assert by_odds[100]["held-out rows"] < 1.02 * by_odds[1]["held-out rows"]
+    assert by_odds[100]["missing rows"] > 1.2 * by_odds[1]["missing rows"]
+
+
+def model_says(found):
+    errors, table = found["errors"], found["result"].selection.verdict.table
+    assert (errors["paper's model"] > errors["mean imputation"])[["fac, RBF", "unrelated"]].all()
+    assert (errors["complete"] == np.min(list(errors.values()), axis=0)).all()
+    assert table["others_help"].tolist() == [True, True, True, True, False]
+    assert table.loc["unrelated", "sharing"] == 0.0
+    alone = found["alone"].selection
+    assert set(alone.best["sharing"].values()) == {0.0}
+    assert not alone.verdict.table["others_help"].any()
+    np.testing.assert_allclose(found["off"]["complete"], 1.0, atol=5e-3)
 
 
 def posterior_says(found):
@@ -87,6 +96,7 @@ SAYS = {
     "bring-your-own": bring_your_own_says,
     "after": after_says,
     "choosing": choosing_says,
+    "model": model_says,
     "posterior": posterior_says,
     "study": study_says,
 }
