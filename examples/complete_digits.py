@@ -101,6 +101,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore", MKMCWarning)  # of the paper's model: these kernels have a constant
+    # The paper's model warns of the constant that the entries of these kernels share.
+    warnings.simplefilter("ignore", MKMCWarning)
     warnings.simplefilter("always", ConvergenceWarning)
     main()

@@ -12,7 +12,7 @@ from test_architecture import LAYERS
 import mkmc_prob
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("start", "bring-your-own", "after", "choosing", "model", "posterior", "study", "developing")
+PAGES = "start bring-your-own after choosing model posterior study developing".split()
 TEXT = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
 #: Cells, whose outputs the site shows, and plain blocks. Both are run.
 CODE = re.compile(r"^```(?:\{code-cell\} ipython3|python)\n(.*?)^```", re.M | re.S)

@@ -75,7 +75,7 @@ def test_the_demo_prints_a_table_and_names_its_files(tmp_path):
         text=True,
         check=True,
     )
-    for word in ("complete", "paper's model, strength 0.1", "KNN imputation", "held-out rows", "fac"):
+    for word in ("complete", "paper's model, strength 0.1", "KNN imputation", "held-out rows"):
         assert word in done.stdout
     assert "log-likelihood" in done.stderr  # the progress bar
     for name in ("trace.png", "kernels.png", "result.nc"):
