@@ -32,9 +32,8 @@ from .model_selection import ModelSelection
 #: The strengths that are tried, and the sharings besides 1.
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
 SHARINGS = (0.0, 0.25, 0.5, 0.75, 0.9)
-#: A sharing is as good as the best if its deficit is at most this share of its standard error,
-#: or at most this many nats per held-out object.
-TIE_SHARE, TIE_NATS = 0.5, 0.002
+#: A kernel shares something only if that gains more than this many nats per held-out object.
+LEAST_GAIN = 0.002
 #: A search of more than this many seconds says how long it will take.
 LONG = 10.0
 #: How often strengths and sharings are searched again after kernels were set apart.
@@ -76,7 +75,7 @@ def select_model(
     strengths
         The candidates for the strength; see Notes.
     sharing
-        The candidates for the sharing, besides 1.
+        The candidates for the sharing; 0 and 1 are always among them.
     structures
         The structures of the model matrix: ``("full",)``.
     prior
@@ -118,12 +117,12 @@ def select_model(
     -----
     The search has three steps. First all kernels share everything, and the strength with the
     largest total score is taken; of equal ones, that nearest to 1. At this strength the sharings
-    are compared, the same for all kernels, and every kernel gets the smallest whose deficit to its
-    best is within noise: half the standard error of the paired difference, or 0.002 nats per
-    object. A kernel none of whose objects can be tested gets sharing 0, and so does a kernel that
-    would be left alone. If some kernel is now at 0 and at least two are not, an unrelated kernel
-    may have misled the first step: it is held at 0, and both steps are repeated for the others, at
-    most twice.
+    are compared, the same for all kernels, and every kernel gets its best; but 0 unless the paired
+    gain over 0 exceeds its standard error and 0.002 nats per object. A kernel none of whose objects
+    can be tested gets sharing 0, and so does a kernel that would be left alone. If some kernel is
+    now at 0 and at least two are not, an unrelated kernel may have misled the first step: it is
+    held at 0, and both steps are repeated for the others, at most twice. Last, the strengths are
+    compared at the chosen sharings.
 
     The score of a held-out block is its conditional density with its scale at its maximum, because
     nearly singular kernels make the plain density overconfident. An object is not held out if it
@@ -260,18 +259,15 @@ class Search:
             if not new.any() or (chosen > 0.0).sum() < 2:
                 break
             sharing = np.where(chosen == 0.0, 0.0, 1.0)
-        if not chosen.any():
-            strength = DEFAULT_STRENGTH  # it has no effect
-        best = Setting(strength, tuple(chosen.tolist()))
-        if best not in self.found:
-            near = Setting(strength, tuple(np.where(chosen > 0.0, 1.0, 0.0).tolist()))
-            self._compare([best], "the chosen sharings", near)
         self._alone()
-        return best
+        if not chosen.any():
+            return self._untested()  # the strength has no effect
+        near = Setting(strength, tuple(np.where(chosen > 0.0, 1.0, 0.0).tolist()))
+        return Setting(self._choose_strength(chosen, near), tuple(chosen.tolist()))
 
-    def _choose_strength(self, sharing: NDArray[np.float64]) -> float:
+    def _choose_strength(self, sharing: NDArray[np.float64], start: Setting | None = None) -> float:
         path = [Setting(strength, tuple(sharing.tolist())) for strength in self.strengths]
-        self._compare(path, "strengths")
+        self._compare(path, "strengths", start)
         totals = [self._total(self.found[setting]) for setting in path]
         # Of equal ones that nearest to 1.
         order = sorted(path, key=lambda setting: abs(np.log(setting.strength)))
@@ -282,7 +278,7 @@ class Search:
         def setting(share: float) -> Setting:
             return Setting(strength, tuple(np.where(apart, 0.0, share).tolist()))
 
-        shares = [1.0, *self.sharings]
+        shares = [1.0, *self.sharings, *([] if 0.0 in self.sharings else [0.0])]
         path = [setting(share) for share in shares[1:] if share > 0.0]
         self._compare(path, "sharings", setting(1.0))
         self._alone()
@@ -296,10 +292,8 @@ class Search:
         for k in np.flatnonzero(self.tested & ~apart):
             drawn = self.held_out[:, k] > 0
             by_share = {share: values[drawn, k] for share, values in per_object.items()}
-            best = max(by_share.values(), key=np.mean)
-            chosen[k] = min(
-                share for share, values in by_share.items() if within_noise(best - values)
-            )
+            best = max(by_share, key=lambda share: by_share[share].mean())
+            chosen[k] = best if is_clear(by_share[best] - by_share[0.0]) else 0.0
         if (chosen > 0.0).sum() == 1:
             chosen[:] = 0.0  # there is none to share with
         return chosen
@@ -334,7 +328,7 @@ class Search:
         if self._told:
             return
         self._told = True
-        fits = len(self.draws) * (len(self.strengths) + len(self.sharings) + 1)
+        fits = len(self.draws) * (2 * len(self.strengths) + len(self.sharings))
         each = sum(outcome.seconds for outcome in first) / len(first)
         seconds = each * fits / min(self.workers, len(self.draws))
         if seconds > LONG:
@@ -392,7 +386,7 @@ class Search:
         )
 
 
-def within_noise(deficit: NDArray[np.float64]) -> bool:
-    """Return whether a deficit by draw is within noise: half its standard error, or 0.002 nats."""
-    error = deficit.std(ddof=1) / np.sqrt(len(deficit)) if len(deficit) > 1 else 0.0
-    return bool(deficit.mean() <= max(TIE_SHARE * error, TIE_NATS))
+def is_clear(gain: NDArray[np.float64]) -> bool:
+    """Return whether a gain by draw exceeds its standard error and 0.002 nats per object."""
+    error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
+    return bool(gain.mean() > max(error, LEAST_GAIN))
