@@ -1,4 +1,4 @@
-"""Plots of the trace of a fit: the objective, its increments, and the two parts of each gain."""
+"""Plots of the trace of a fit: the objective, its increments, and the parts of each gain."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,13 @@ from .axes import axes_or_new, count_iterations
 
 if TYPE_CHECKING:  # Matplotlib is slow to import, so only when drawing
     from matplotlib.axes import Axes
+
+#: The label and the style of each part of a gain.
+LOOKS = {
+    "gain_q_function": ("rise of the Q-function", "o-"),
+    "gain_divergence": ("Kullback-Leibler divergence of the hidden", "s--"),
+    "gain_constants": ("update of the constants", "^:"),
+}
 
 
 @checked(trace=trace_with("penalized_log_likelihood"))
@@ -86,10 +93,11 @@ def plot_increments(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
-@checked(trace=trace_with(*PARTS))
+@checked(trace=trace_with(*PARTS[:2]))
 def plot_gain_parts(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
-    """Draw the two parts of the gain of each EM step, neither of which can be negative.
+    """Draw the parts of the gain of each EM step, none of which can be negative.
 
+    There are two, and a third if updates of the kernels' constants contributed.
     Equations :eq:`eq-ascent` and :eq:`eq-parts-ratio` of the derivation.
 
     Other steps than EM's have no such parts; the title then says how many steps do.
@@ -115,16 +123,17 @@ def plot_gain_parts(trace: xr.Dataset, *, ax: "Axes | None" = None) -> "Axes":
     """
     ax = axes_or_new(ax)
     iterations = trace["iteration"].values
-    labels = ("rise of the Q-function", "Kullback-Leibler divergence of the hidden")
-    for name, label, style in zip(PARTS, labels, ("o-", "s--"), strict=True):
-        part = trace[name].where(trace[name] > 0)
-        ax.plot(iterations, part, style, ms=3, label=label)
+    parts = {name: trace[name].where(trace[name] > 0) for name in PARTS if name in trace}
+    drawn = [name for name, part in parts.items() if part.notnull().any()]
+    for name in dict.fromkeys([*PARTS[:2], *drawn]):
+        label, style = LOOKS[name]
+        ax.plot(iterations, parts[name], style, ms=3, label=label)
     steps = len(iterations) - 1
     by_em = int(np.isfinite(trace[PARTS[0]].values[1:]).sum())
     if by_em < steps:
         title = f"only EM steps have these parts: {by_em} of {steps} steps"
         ax.set_title(title, fontsize="medium")
-    if any((trace[name] > 0).any() for name in PARTS):
+    if drawn:
         ax.set_yscale("log")
         ax.legend()
     else:

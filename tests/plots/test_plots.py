@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from problems import selection_of
+from problems import PAPER, both_models, selection_of
 
 from mkmc_prob import (
     LabelError,
@@ -15,6 +15,7 @@ from mkmc_prob import (
     fit,
     missing_information,
     plots,
+    select_model,
     select_strength,
     stack_kernels,
 )
@@ -38,7 +39,8 @@ def result():
     kernels = np.array([np.exp(-distance / width) for width in (1.0, 2.0, 4.0)])
     visible = np.ones((3, 12), dtype=bool)
     visible[0, [1, 7]] = visible[1, 3:5] = visible[2, 8:] = False
-    return fit(stack_kernels(kernels, visible=visible), strength=0.5, tol=0, max_iter=30)
+    paper = {"strength": 0.5, "sources": "identical"}
+    return fit(stack_kernels(kernels, visible=visible), **paper, tol=0, max_iter=30)
 
 
 @mpl_image
@@ -84,7 +86,7 @@ def information():
 
 @mpl_image
 def test_plot_rate_by_iteration(result, information):
-    few = fit(result.observed, strength=0.1, tol=0, max_iter=14, method="em")
+    few = fit(result.observed, **PAPER, tol=0, max_iter=14, method="em")
     return plots.plot_rate(information, trace=few.trace).figure
 
 
@@ -100,7 +102,7 @@ def test_plot_slowest(information):
 
 @mpl_image
 def test_plot_gain_parts_of_other_steps(result):
-    few = fit(result.observed, strength=0.1, tol=0, max_iter=8, method="geodesic")
+    few = fit(result.observed, **PAPER, tol=0, max_iter=8, method="geodesic")
     return few.plot_gain_parts().figure
 
 
@@ -129,7 +131,7 @@ def test_diagnostic_pictures(result, name):
 @pytest.mark.parametrize("name", ["increments", "gain_parts"])
 def test_pictures_of_the_steps(result, name):
     """Of steps whose gains are far above rounding."""
-    few = fit(result.observed, strength=0.1, tol=0, max_iter=14, method="em")
+    few = fit(result.observed, **PAPER, tol=0, max_iter=14, method="em")
     return getattr(few, f"plot_{name}")().figure
 
 
@@ -144,6 +146,7 @@ def test_plot_calibration(selection):
 
 
 def test_every_picture_draws_on_the_axes_it_is_given(result, selection, information):
+    chosen = select_model(result.observed, strengths=[1.0], sharing=[1.0], draws=2)
     for name in plots.__all__:
         if name in ("MISSING", "plot_kernels", *POSTERIORS):
             continue
@@ -155,6 +158,8 @@ def test_every_picture_draws_on_the_axes_it_is_given(result, selection, informat
             given = result.observed
         if name in ("plot_rate", "plot_slowest"):
             given = information
+        if name == "plot_selection":
+            given = chosen
         assert getattr(plots, name)(given, ax=ax) is ax
         assert ax.get_xlabel()
         assert ax.get_ylabel()
@@ -237,7 +242,7 @@ def test_a_trace_of_one_point_is_drawn():
 
 
 def test_kernels_without_a_place_are_left_out_of_the_picture():
-    ax = fit(stack_kernels(np.zeros((1, 3, 3)))).plot_agreement()
+    ax = fit(stack_kernels(np.zeros((1, 3, 3))), **PAPER).plot_agreement()
     ax.figure.canvas.draw()
 
 
@@ -315,7 +320,7 @@ def test_the_rate_of_a_saddle_is_said_to_be_no_maximum(information):
 
 
 def test_a_trace_alone_and_a_trace_without_em_steps(result, information):
-    em = fit(result.observed, method="em", tol=1e-4)
+    em = fit(result.observed, **PAPER, method="em", tol=1e-4)
     line = plots.plot_rate(trace=em.trace).lines[0].get_ydata()
     assert 0 < line[-1] < 1
     ax = plots.plot_rate(information, trace=result.trace.isel(iteration=slice(0, 2)))
@@ -343,8 +348,10 @@ def test_one_rate_is_a_line_within_the_axes_and_its_value_is_written(result, rat
 
 @pytest.mark.parametrize("method", ["em", "geodesic"])
 @pytest.mark.parametrize("max_iter", [1, 3, 11])
-def test_the_rate_of_a_fit_of_few_steps_is_drawn(result, method, max_iter):
-    few = fit(result.observed, method=method, strength=1.0, tol=0, max_iter=max_iter)
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+def test_the_rate_of_a_fit_of_few_steps_is_drawn(result, sources, method, max_iter):
+    model = {"strength": 1.0, "sources": sources}
+    few = fit(result.observed, **model, method=method, tol=0, max_iter=max_iter)
     ax = few.plot_rate()
     rate = float(missing_information(few)["rate"])
     assert f"rate at the model: {rate:.6g} " in ax.get_title()
@@ -360,14 +367,14 @@ def test_a_trace_without_em_steps_says_what_else_to_pass(result):
 
 
 def test_the_results_methods_compute_the_rate(result):
-    em = fit(result.observed, method="em", tol=1e-6)
+    em = fit(result.observed, **PAPER, method="em", tol=1e-6)
     computed = 1.0 - float(missing_information(em)["rate"])
     ax = em.plot_rate()
     assert ax.get_xlabel() == "iteration"
     assert ax.lines[1].get_ydata()[0] == pytest.approx(computed)
     # As it ends, EM's own steps show it.
     assert np.asarray(ax.lines[0].get_ydata())[-1] == pytest.approx(computed, rel=0.3)
-    ax = fit(result.observed, tol=1e-6).plot_rate(without_each_kernel=True)
+    ax = fit(result.observed, **PAPER, tol=1e-6).plot_rate(without_each_kernel=True)
     assert ax.get_xlabel() == "kernel left out"
     assert len(ax.lines[1].get_ydata()) == 3
     share = missing_information(em)["share"].to_series().sort_values(ascending=False)
@@ -377,7 +384,7 @@ def test_the_results_methods_compute_the_rate(result):
 
 
 def test_nothing_missing_has_no_slow_direction():
-    complete = fit(stack_kernels(np.stack([np.eye(3)] * 2)), tol=1e-6)
+    complete = fit(stack_kernels(np.stack([np.eye(3)] * 2)), **PAPER, tol=1e-6)
     assert "nothing is missing" in complete.plot_slowest().get_title()
 
 
@@ -409,7 +416,7 @@ def test_tiny_residuals_do_not_set_the_scale_of_the_disagreement():
     kernels[0, 3, 3] = 0.0  # a residual of zero
     kernels[1, 1, 1] = 1e-9
     stack = stack_kernels(kernels, visible=[[1, 1, 0, 1], [1, 1, 1, 0], [1, 1, 1, 1]])
-    ax = fit(stack).plot_disagreement()
+    ax = fit(stack, **PAPER).plot_disagreement()
     image = ax.images[0]
     assert image.get_clim() == (-2.0, 2.0)
     drawn = np.ma.masked_invalid(image.get_array())
@@ -421,7 +428,8 @@ def test_tiny_residuals_do_not_set_the_scale_of_the_disagreement():
     kernels[2, 2, 2] = 1e6
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the scales
-        ax = fit(stack_kernels(kernels), strength=100.0).plot_disagreement()
+        paper = {"strength": 100.0, "sources": "identical"}
+        ax = fit(stack_kernels(kernels), **paper).plot_disagreement()
     assert ax.images[0].get_clim() == (-6.0, 6.0)
 
 
@@ -449,16 +457,31 @@ def test_steps_without_parts_are_said_to_have_none(result):
     assert "no step was an EM step" in ax.texts[0].get_text()
     assert ax.get_legend() is None
     ax.figure.canvas.draw()
-    em = fit(result.observed, method="em", tol=0, max_iter=3)
+    em = fit(result.observed, **PAPER, method="em", tol=0, max_iter=3)
     assert em.plot_gain_parts().get_title() == ""
-    geodesic = fit(result.observed, tol=0, max_iter=9)
+    geodesic = fit(result.observed, **PAPER, tol=0, max_iter=9)
     by_em = np.isfinite(geodesic.trace["gain_q_function"][1:]).sum().item()
     assert f"{by_em} of 9 steps" in geodesic.plot_gain_parts().get_title()
 
 
-def test_names_are_drawn_as_they_are(result):
+def test_the_update_of_the_constants_is_the_third_part_of_a_gain(result):
+    adaptive = fit(result.observed, method="em", tol=0, max_iter=9)
+    gain = adaptive.trace["gain_constants"]
+    assert (gain > 0).any()
+    ax = adaptive.plot_gain_parts()
+    drawn = ax.lines[2].get_ydata()
+    np.testing.assert_array_equal(drawn, gain.where(gain > 0))
+    shown = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert shown[2] == "update of the constants"
+    # A trace without it, or in which no constant moved, has the paper's two parts.
+    for trace in (adaptive.trace.drop_vars("gain_constants"), result.trace):
+        assert len(plots.plot_gain_parts(trace).lines) == 2
+
+
+@both_models
+def test_names_are_drawn_as_they_are(result, model):
     odd = result.observed.assign_coords(kernel=["$\\frac", "_b", "c" * 40])
-    other = fit(odd, tol=0, max_iter=2)
+    other = fit(odd, **model, tol=0, max_iter=2)
     for name in ("pattern", "spectra", "disagreement", "agreement", "slowest", "kernels"):
         ax = np.ravel(getattr(other, f"plot_{name}")())[0]
         ax.figure.canvas.draw()
@@ -472,6 +495,7 @@ TRACES = ["plot_trace", "plot_increments", "plot_gain_parts"]
 STACKS = ["plot_kernels", "plot_pattern", "plot_pair_counts"]
 RESULTS = ["plot_spectra", "plot_disagreement", "plot_agreement"]
 SELECTIONS = ["plot_strength", "plot_calibration"]
+CHOICES = ["plot_selection"]
 INFORMATION = ["plot_rate", "plot_slowest"]
 #: Tested in test_plots_posterior.py.
 POSTERIORS = ["plot_intervals", "plot_uncertainty", "plot_estimate_on_posterior"]
@@ -484,6 +508,7 @@ POSTERIORS = ["plot_intervals", "plot_uncertainty", "plot_estimate_on_posterior"
         (STACKS, "stack", "stack_kernels"),
         (RESULTS, "result", "fit"),
         (SELECTIONS, "selection", "select_strength"),
+        (CHOICES, "selection", "select_model"),
         (INFORMATION, "information", "missing_information"),
     ],
 )
@@ -499,7 +524,8 @@ def test_what_is_of_the_wrong_type_is_named(names, what, returns, given):
 
 def test_no_picture_was_forgotten():
     functions = {name for name in plots.__all__ if name.startswith("plot_")}
-    assert functions == {*TRACES, *STACKS, *RESULTS, *SELECTIONS, *INFORMATION, *POSTERIORS}
+    kinds = (TRACES, STACKS, RESULTS, SELECTIONS, CHOICES, INFORMATION, POSTERIORS)
+    assert functions == {name for kind in kinds for name in kind}
 
 
 def test_missing_variables_are_named(result, information):
