@@ -6,7 +6,7 @@ import plain
 import pytest
 import xarray as xr
 from hypothesis import given, settings
-from problems import beyond_double_precision, small_stack
+from problems import PAPER, beyond_double_precision, both_models, small_stack
 from scipy.stats import rankdata
 from strategies import problems
 
@@ -24,8 +24,9 @@ from mkmc_prob import (
 
 
 @pytest.mark.parametrize("method", ["em", "geodesic", "squarem"])
-def test_every_step_is_reported(method):
-    result = fit(small_stack(), method=method)
+@both_models
+def test_every_step_is_reported(model, method):
+    result = fit(small_stack(), **model, method=method)
     steps = diagnostics.check_monotone(result.trace)
     assert steps.index.tolist() == list(range(1, result.n_iter + 1))
     total = result.penalized_log_likelihood - float(result.trace["penalized_log_likelihood"][0])
@@ -33,10 +34,14 @@ def test_every_step_is_reported(method):
     assert steps["clear"].iloc[0]
 
 
+PARTS = ("gain_q_function", "gain_divergence", "gain_constants")
+
+
 @pytest.mark.parametrize("sign", [-1, 1])
-def test_a_trace_that_was_tampered_with_is_caught(sign):
-    trace = fit(small_stack(), method="em").trace
-    for name in ("penalized_log_likelihood", "log_prior", "gain_q_function", "gain_divergence"):
+@both_models
+def test_a_trace_that_was_tampered_with_is_caught(model, sign):
+    trace = fit(small_stack(), **model, method="em").trace
+    for name in ("penalized_log_likelihood", "log_prior", *PARTS):
         spoiled = trace.copy(deep=True)
         spoiled[name][4] += sign * 1e-6
         with pytest.raises((MKMCError, MonotonicityError), match=r"iteration [45]"):
@@ -45,15 +50,23 @@ def test_a_trace_that_was_tampered_with_is_caught(sign):
     spoiled["log_likelihood"][4, 1] += sign * 1e-6
     with pytest.raises(MKMCError, match="iteration 4 the kernels' terms and the log prior"):
         diagnostics.check_monotone(spoiled)
-    spoiled = trace.copy(deep=True)
-    spoiled["gain_q_function"][3] -= 1.0
-    spoiled["gain_divergence"][3] += 1.0
-    with pytest.raises(MKMCError, match=r"gain_q_function, which cannot be negative, is"):
-        diagnostics.check_monotone(spoiled)
+    for part in PARTS:
+        spoiled = trace.copy(deep=True)
+        spoiled[part][3] -= 1.0
+        spoiled[PARTS[PARTS.index(part) - 1]][3] += 1.0
+        with pytest.raises(MKMCError, match=rf"{part}, which cannot be negative, is"):
+            diagnostics.check_monotone(spoiled)
     spoiled = trace.copy(deep=True)
     spoiled["penalized_log_likelihood"][2] = np.nan
     with pytest.raises(MonotonicityError, match="iteration 2"):
         diagnostics.check_monotone(spoiled)
+
+
+def test_a_trace_without_constants_may_lack_their_gain():
+    trace = fit(small_stack(), **PAPER, method="em").trace
+    assert (trace["gain_constants"][1:] == 0).all()
+    steps = diagnostics.check_monotone(trace.drop_vars("gain_constants"))
+    pd.testing.assert_frame_equal(steps, diagnostics.check_monotone(trace))
 
 
 @settings(max_examples=30)
@@ -63,6 +76,7 @@ def test_the_predictive_density_by_removing_one_object_at_a_time(problem):
     result = fit(
         problem.stack,
         prior=problem.prior,
+        sources="identical",
         degrees_of_freedom=problem.degrees_of_freedom,
         tol=0,
         max_iter=2,
@@ -81,7 +95,8 @@ def test_the_predictive_density_by_removing_one_object_at_a_time(problem):
             assert scores.values[k, i] == pytest.approx(whole - without, rel=1e-6, abs=1e-6)
 
 
-def test_an_object_that_one_source_sees_differently_ranks_first():
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+def test_an_object_that_one_source_sees_differently_ranks_first(sources):
     rng = np.random.default_rng(0)
     # Four latent features and a little noise: each object is predicted well by the others.
     features = rng.standard_normal((12, 4)) @ rng.standard_normal((4, 30))
@@ -93,7 +108,7 @@ def test_an_object_that_one_source_sees_differently_ranks_first():
     stack = stack_kernels(
         kernels, names=["one", "two", "three"], objects=[f"o{i}" for i in range(12)]
     )
-    result = fit(stack, strength=0.1)
+    result = fit(stack, strength=0.1, sources=sources)
     table = diagnostics.disagreement(result)
     assert (table.loc[0, "kernel"], table.loc[0, "object"]) == ("two", "o4")
     assert len(table) == 36
@@ -115,7 +130,7 @@ def test_a_kernel_of_a_larger_scale_fills_the_upper_ranks_but_not_those_within_t
     features[1, 4] = 1.5 * rng.standard_normal(40)
     kernels = features @ features.transpose(0, 2, 1) / 40
     kernels[0] *= 9.0
-    table = diagnostics.disagreement(fit(stack_kernels(kernels)))
+    table = diagnostics.disagreement(fit(stack_kernels(kernels), **PAPER))
     odd = table[(table["kernel"] == "Q2") & (table["object"] == 4)].iloc[0]
     assert odd["rank_in_kernel"] == 1
     assert odd["rank"] > 6
@@ -143,7 +158,7 @@ def test_pairs_never_seen_together_are_those_with_a_count_of_zero():
 
 
 def test_kernels_against_the_model():
-    result = fit(small_stack(), strength=0.5)
+    result = fit(small_stack(), strength=0.5, sources="identical")
     table = diagnostics.kernel_agreement(result)
     for k, name in enumerate(table.index):
         kernel = result.observed.values[k]
@@ -161,15 +176,17 @@ def test_kernels_against_the_model():
 def test_kernels_at_the_edges():
     kernels = np.array([np.eye(3), np.ones((3, 3)), np.zeros((3, 3)), np.eye(3)])
     visible = [[1, 1, 1], [1, 1, 0], [1, 1, 1], [0, 0, 0]]
-    table = diagnostics.kernel_agreement(fit(stack_kernels(kernels, visible=visible)))
+    stack = stack_kernels(kernels, visible=visible)
+    table = diagnostics.kernel_agreement(fit(stack, **PAPER))
     assert table["effective_rank"].iloc[1] == pytest.approx(1.0)
     assert np.isinf(table["kl_divergence"].iloc[1])
     assert np.isnan(table["effective_rank"].iloc[2:]).all()
     assert np.isnan(table["kl_divergence"].iloc[3])
 
 
+@pytest.mark.parametrize("sources", ["adaptive", "identical"])
 @pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
-def test_the_constant_of_many_unseen_objects_is_no_tampering():
+def test_the_constant_of_many_unseen_objects_is_no_tampering(sources):
     size = 120
     kernels = 2.0 * np.eye(size)[None].repeat(2, 0)
     kernels[1, 0, 1] = kernels[1, 1, 0] = 0.5
@@ -180,7 +197,7 @@ def test_the_constant_of_many_unseen_objects_is_no_tampering():
     for small in (1e-3, 1e-100):
         prior = WishartPrior(1.0, np.diag([1.0] * 3 + [small] * (size - 3)))
         for method in ("em", "geodesic", "squarem"):
-            result = fit(stack, prior=prior, tol=1e-12, method=method)
+            result = fit(stack, prior=prior, sources=sources, tol=1e-12, method=method)
             diagnostics.check_monotone(result.trace)
 
 
@@ -217,7 +234,8 @@ def test_gains_that_shrink_by_the_square_of_the_rate_show_the_rate():
 
 def test_the_last_steps_of_em_show_the_largest_eigenvalue_of_its_derivative():
     stack = small_stack(size=6)
-    result = fit(stack, strength=0.5, method="em", tol=1e-10, max_iter=5000)
+    paper = {"strength": 0.5, "sources": "identical"}
+    result = fit(stack, **paper, method="em", tol=1e-10, max_iter=5000)
     seen = ~np.isnan(np.diagonal(stack.values, axis1=1, axis2=2))
     at = result.model.matrix
     upper = np.triu_indices(6)
@@ -238,7 +256,7 @@ def test_the_last_steps_of_em_show_the_largest_eigenvalue_of_its_derivative():
 
 @pytest.mark.parametrize("check", [diagnostics.check_monotone, diagnostics.empirical_rate])
 def test_what_is_no_trace_is_named(check):
-    trace = fit(small_stack(), method="em", tol=1e-2).trace
+    trace = fit(small_stack(), **PAPER, method="em", tol=1e-2).trace
     with pytest.raises(MKMCError, match=r"trace: DataFrame found.*Pass result\.trace"):
         check(trace["rounding_bound"].to_dataframe())
     for other in (None, 3, "trace", trace["rounding_bound"]):

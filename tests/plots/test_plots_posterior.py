@@ -25,6 +25,7 @@ mpl_image = pytest.mark.mpl_image_compare(style="default", remove_text=True, tol
 short = pytest.mark.filterwarnings("ignore:R-hat|the effective:mkmc_prob.ConvergenceWarning")
 OBJECTS = list("abcdef")
 MODEL = {"degrees_of_freedom": 12, "strength": 4.0}
+PAPER = {**MODEL, "sources": "identical"}
 SHORT = {"draws": 40, "tune": 5, "seed": 1}
 PICTURES = ["plot_intervals", "plot_uncertainty", "plot_estimate_on_posterior"]
 
@@ -60,7 +61,7 @@ def truth(truth_and_stack):
 
 @pytest.fixture(scope="module")
 def result(truth_and_stack):
-    return fit(truth_and_stack[1], tol=1e-6, **MODEL)
+    return fit(truth_and_stack[1], tol=1e-6, **PAPER)
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +202,7 @@ def test_of_many_hidden_entries_some_are_spread_evenly():
     assert len(names) == 20
     assert [names[0], names[-1]] == [labels[0], labels[-1]]
     assert set(np.diff([labels.index(name) for name in names])) == {3, 4}
-    panels = plots.plot_estimate_on_posterior(tree, fit(stack, **MODEL), kernel="Q1")
+    panels = plots.plot_estimate_on_posterior(tree, fit(stack, **PAPER), kernel="Q1")
     assert len(panels) == 6
     assert all(ax.get_title().startswith("Q1: ") for ax in panels)
 
@@ -262,7 +263,7 @@ def test_the_order_of_the_estimate_and_of_the_truth_does_not_matter(
 ):
     turned = {"kernel": ["sound", "text", "image"], "object": list("fbdaec")}
     turned["object_bis"] = turned["object"]
-    other = fit(truth_and_stack[1].sel(turned), tol=1e-6, **MODEL)
+    other = fit(truth_and_stack[1].sel(turned), tol=1e-6, **PAPER)
     ax = plots.plot_intervals(
         posterior, estimate=other, truth=truth.sel(turned).transpose("object", ...)
     )
@@ -278,16 +279,12 @@ def test_an_estimate_that_is_not_the_mode_of_this_posterior_is_said_to_be_none(
     _, stack = truth_and_stack
     scale = np.diag(np.arange(1.0, 7.0))
     for other in (
-        fit(stack),
-        fit(stack, degrees_of_freedom=12, strength=4.5),
-        fit(stack, degrees_of_freedom=[12, 12, 13], strength=4.0),
-        fit(truth, **MODEL),
-        fit(
-            stack,
-            degrees_of_freedom=12,
-            prior=type(result.prior)(4.0, scale),
-            strength=4.0,
-        ),
+        fit(stack, sources="identical", strength=0.1),
+        fit(stack, **PAPER | {"strength": 4.5}),
+        fit(stack, **PAPER | {"degrees_of_freedom": [12, 12, 13]}),
+        fit(stack, **MODEL),
+        fit(truth, **PAPER),
+        fit(stack, **PAPER, prior=type(result.prior)(4.0, scale)),
     ):
         ax = plots.plot_intervals(posterior, [("a", "a")], estimate=other)
         assert legend_of(ax)[-1] == "EM estimate\n(other prior, ν or data)"
@@ -296,7 +293,7 @@ def test_an_estimate_that_is_not_the_mode_of_this_posterior_is_said_to_be_none(
 
 
 def test_far_points_are_in_view(posterior, result):
-    far = fit(1e4 * result.observed, **MODEL)
+    far = fit(1e4 * result.observed, **PAPER)
     entries = [("text", "f", "f")]
     ax = plots.plot_intervals(posterior, entries, estimate=far)
     assert ax.get_xlim()[1] > points(ax, "D")[0] > 1000.0
@@ -320,7 +317,7 @@ def test_what_the_prior_alone_ties_is_hollow():
     ax = plots.plot_intervals(tree, [(20, 40)])
     assert legend_of(ax) == ["the prior alone: median, central 50 %", "central 90 %"]
     with pytest.warns(IdentifiabilityWarning):
-        result = fit(tree["observed_data"]["kernels"], **MODEL)
+        result = fit(tree["observed_data"]["kernels"], **PAPER)
     one, two = plots.plot_estimate_on_posterior(tree, result, entries=[(20, 40), (10, 30)])
     assert one.get_xlabel().endswith("\n(the prior alone)")
     assert "prior" not in two.get_xlabel()
@@ -393,12 +390,11 @@ def test_without_a_variance_the_width_of_the_interval_is_drawn():
 @short
 def test_kernels_of_one_value_and_of_zeros_are_drawn():
     kernels = np.stack([np.zeros((3, 3)), np.ones((3, 3)), np.eye(3)])
-    with pytest.warns(MKMCWarning, match="scales differ"):
-        stack = stack_kernels(kernels, visible=[[1, 1, 0], [1, 0, 0], [1, 1, 1]])
+    stack = stack_kernels(kernels, visible=[[1, 1, 0], [1, 0, 0], [1, 1, 1]])
     with pytest.warns(MKMCWarning, match="scales differ"):
         tree = sample_posterior(stack, **MODEL, **SHORT)
     with pytest.warns(MKMCWarning, match="scales differ"):
-        result = fit(stack, **MODEL)
+        result = fit(stack, **PAPER)
     axes = plots.plot_uncertainty(tree)
     axes[0, 0].figure.canvas.draw()
     mean = tree["posterior_summary"]["completed_mean"].values[1]
@@ -486,7 +482,7 @@ def test_names_are_drawn_as_they_are():
     objects = ["_x", "$y$", "an object with many words in its name", "{z} %s"]
     _, stack = stacks([[1, 1, 1, 0], [0, 1, 1, 1], [1, 1, 0, 1]], objects, names)
     tree = sample_posterior(stack, **MODEL, **SHORT)
-    result = fit(stack, **MODEL)
+    result = fit(stack, **PAPER)
     ax = plots.plot_intervals(tree, estimate=result)
     ax.figure.canvas.draw()
     labels = ax.get_yticklabels()
@@ -601,12 +597,12 @@ def test_other_labels_are_refused(posterior, result, truth, truth_and_stack):
         with pytest.raises(
             LabelError, match=r"result: its kernels are not the posterior's: 'image'"
         ):
-            draw(estimate=fit(stack.sel(kernel=["text", "sound"]), **MODEL))
+            draw(estimate=fit(stack.sel(kernel=["text", "sound"]), **PAPER))
         fewer = stack.sel(object=OBJECTS[:5], object_bis=OBJECTS[:5])
         with pytest.raises(
             LabelError, match=r"result: its objects are not the posterior's: 'f' in"
         ):
-            draw(estimate=fit(fewer, **MODEL))
+            draw(estimate=fit(fewer, **PAPER))
         with pytest.raises(
             LabelError, match=r"truth: its objects .* 'a', 'b', .* and 7 more in one"
         ):

@@ -11,6 +11,7 @@ from mkmc_prob import (
     IndefiniteKernelError,
     KernelError,
     LabelError,
+    Sources,
     WishartPrior,
     stack_kernels,
 )
@@ -301,6 +302,10 @@ def test_a_model_of_other_objects_is_refused():
         sampler.draw_completed(matrix, rng)
     with pytest.raises(KernelError, match=r"second_moment: shape \(2, 2\) found"):
         sampler.draw_model(np.eye(2), rng)
+    stack = stack_kernels(np.eye(3)[None], visible=[[1, 1, 0]])
+    adaptive = EM(stack, WishartPrior(1.0), sources=Sources.estimated(stack))
+    with pytest.raises(KernelError, match="em: it has sources; pass one without"):
+        GibbsSampler(adaptive)
     with pytest.raises(KernelError, match="em: str found"):
         GibbsSampler("x")
     with pytest.raises(IndefiniteKernelError, match="not positive definite"):

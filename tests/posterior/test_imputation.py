@@ -88,7 +88,7 @@ def test_plug_in_draws_have_the_closed_form_of_one_hidden_object():
     stack = stack_kernels(
         [[[2.0, 0.0], [0.0, 0.0]], [[1.0, 0.6], [0.6, 1.5]]], visible=[[1, 0], [1, 1]]
     )
-    result = fit(stack, strength=1.0)
+    result = fit(stack, strength=1.0, sources="identical")
     m, nu = result.model.matrix, 12
     with pytest.warns(MKMCWarning, match="vary too little"):
         completed = sample_completed(result, draws=5_000, degrees_of_freedom=nu, seed=0)
@@ -104,7 +104,7 @@ def test_plug_in_draws_have_the_closed_form_of_one_hidden_object():
 @plug_in
 def test_plug_in_draws_depend_on_the_seed_alone_and_scatter_less():
     stack = small_stack()
-    result = fit(stack, strength=1.0, degrees_of_freedom=9)
+    result = fit(stack, strength=1.0, degrees_of_freedom=9, sources="identical")
     options = {"draws": 400, "degrees_of_freedom": 9}
     one = sample_completed(result, seed=3, **options)
     assert one.identical(sample_completed(result, seed=np.random.default_rng(3), **options))
@@ -127,13 +127,19 @@ def test_arguments_that_do_not_belong_are_refused():
             sample_completed(posterior, draws=draws)
     with pytest.raises(MKMCError, match="not a posterior"):
         sample_completed(small_stack(), draws=2)
-    result = fit(small_stack(), strength=1.0)
+    result = fit(small_stack(), strength=1.0, sources="identical")
     with pytest.raises(KernelError, match="degrees_of_freedom: a fit does not say"):
         sample_completed(result, draws=2, seed=1)
     with pytest.raises(KernelError, match="seed: draws from a fit need one"):
         sample_completed(result, draws=2, degrees_of_freedom=9)
     with pytest.raises(KernelError, match=r"degrees_of_freedom of kernel 'Q1': 1.5 found"):
         sample_completed(result, draws=2, degrees_of_freedom=1.5, seed=1)
+
+
+def test_a_fit_of_another_model_than_the_papers_is_refused():
+    for model in ({}, {"sharing": 0.5}):
+        with pytest.raises(KernelError, match=r'Fit with sources="identical"'):
+            sample_completed(fit(small_stack(), **model), draws=2, degrees_of_freedom=9, seed=1)
 
 
 @short
@@ -168,8 +174,9 @@ def test_complete_kernels_leave_nothing_to_draw():
     posterior = sample_posterior(stack, degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
     with pytest.raises(MKMCError, match="hide nothing"):
         sample_completed(posterior, draws=2)
+    paper = fit(stack, strength=0.1, sources="identical")
     with pytest.raises(MKMCError, match="hide nothing"):
-        sample_completed(fit(stack), draws=2, degrees_of_freedom=9, seed=1)
+        sample_completed(paper, draws=2, degrees_of_freedom=9, seed=1)
 
 
 # Rubin's rules

@@ -205,6 +205,12 @@ def test_a_real_signal_ends_a_real_run(workers, tmp_path):
         ({"seed": np.random.PCG64(1)}, KernelError, "seed: <.*PCG64"),
         ({"strength": 0}, KernelError, "strength"),
         ({"prior": WishartPrior(2.0), "strength": 3.0}, KernelError, "one of the two"),
+        (
+            {"sources": "adaptive"},
+            KernelError,
+            r"the paper's model only, \"identical\"\. Leave it out",
+        ),
+        ({"sources": None}, KernelError, "sources: None found"),
         ({"keep": "some"}, KernelError, "keep: 'some'"),
         ({"keep": 3}, KernelError, "keep: 3"),
         ({"keep": ["ab"]}, KernelError, "keep: 'ab' found; an entry is"),

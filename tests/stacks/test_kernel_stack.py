@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from problems import small_stack
+from problems import PAPER, small_stack
 from strategies import random_covariance
 
 from mkmc_prob import (
@@ -40,6 +40,7 @@ FIT = fit(small_stack(), strength=1.0, tol=1e-6)
     [
         lambda stack: EM(stack, WishartPrior(1.0)),
         lambda stack: fit(stack, strength=1.0),
+        lambda stack: fit(stack, **PAPER),
         lambda stack: select_strength(stack, strengths=[0.3, 1.0, 3.0], folds=2),
         lambda stack: explore_maxima(
             stack, starts=["zeros", "means", "kernels", "random"], strength=1.0
@@ -49,9 +50,18 @@ FIT = fit(small_stack(), strength=1.0, tol=1e-6)
             stack, strength=20.0, degrees_of_freedom=9, draws=300, tune=10, seed=0
         ),
     ],
-    ids=["EM", "fit", "select_strength", "explore_maxima", "missing_information", "posterior"],
+    ids=[
+        "EM",
+        "fit",
+        "fit of the paper's model",
+        "select_strength",
+        "explore_maxima",
+        "missing_information",
+        "posterior",
+    ],
 )
 @pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
+@pytest.mark.filterwarnings("ignore:select_strength chooses:DeprecationWarning")
 def test_every_kernel_is_checked_once_per_call(call, checked):
     stack = small_stack()
     checked.clear()

@@ -10,8 +10,9 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from problems import PAPER
 
-from mkmc_prob import MKMCWarning, stack_kernels, visible_objects
+from mkmc_prob import MKMCWarning, fit, stack_kernels, visible_objects
 from mkmc_prob.stacks.stack import DIMS, check_stack
 
 FLOAT32_EPS = 2.0**-23
@@ -362,19 +363,22 @@ def test_the_notebook_picture_names_kernels_and_dims(small):
 # -- scales -------------------------------------------------------------------------------------
 
 
-def test_scales_that_differ_by_more_than_ten_are_warned_about():
+def test_scales_that_differ_by_more_than_ten_are_warned_about_in_the_papers_model():
+    stack = stack_kernels({"small": np.eye(2), "big": 11.0 * np.eye(2)})
     with pytest.warns(MKMCWarning, match=r"'big' is 11, of 'small' 1\. .*normalize") as caught:
-        stack_kernels({"small": np.eye(2), "big": 11.0 * np.eye(2)})
+        fit(stack, **PAPER)
     assert [w.filename for w in caught] == [__file__]  # the caller's line, not the package's
+    stack = stack_kernels({"one": np.eye(2), "none": np.zeros((2, 2))})
     with pytest.warns(MKMCWarning, match="'none' 0"):
-        stack_kernels({"one": np.eye(2), "none": np.zeros((2, 2))})
+        fit(stack, **PAPER)
 
 
 @pytest.mark.parametrize("factor", [1.0, 9.0, 10.0])
 def test_smaller_differences_of_scale_are_not(factor):
-    stack_kernels({"small": np.eye(2), "big": factor * np.eye(2)})
-    stack_kernels({"a": np.zeros((2, 2)), "b": np.zeros((2, 2))})
+    fit(stack_kernels({"small": np.eye(2), "big": factor * np.eye(2)}), **PAPER)
+    fit(stack_kernels({"a": np.zeros((2, 2)), "b": np.zeros((2, 2))}), **PAPER)
 
 
 def test_scales_are_those_of_the_visible_objects():
-    stack_kernels(np.array([np.eye(2), np.diag([1.0, 99.0])]), visible=[[1, 1], [1, 0]])
+    kernels = np.array([np.eye(2), np.diag([1.0, 99.0])])
+    fit(stack_kernels(kernels, visible=[[1, 1], [1, 0]]), **PAPER)

@@ -121,7 +121,7 @@ FUNCTIONS = [
 
 @pytest.mark.parametrize(("name", "function"), FUNCTIONS, ids=[name for name, _ in FUNCTIONS])
 def test_public_functions_declare_their_numbers_choices_and_seeds(name, function):
-    if name.endswith((".mkmc", ".mkmc_chosen", ".comparison_table")):
+    if name.endswith((".mkmc", ".mkmc_chosen", ".comparison_table", "mkmc_prob.complete")):
         return  # they pass theirs on to functions that declare them
     wanted = NUMBERS & set(inspect.signature(function).parameters)
     assert wanted <= set(getattr(function, "checks", {})), name
