@@ -271,7 +271,8 @@ class EM:
         """Return the sources with every constant at its maximum for this model.
 
         With G = s_k M_vv + (1 - s_k) T_vv, q = G^-1 1, t = 1'q and r = q' S q, S the visible block
-        in units of the scale, it is max(0, r/t^2 - 1/t).
+        in units of the scale, it is max(0, r/t^2 - 1/t). Equation :eq:`eq-constant` of the
+        derivation.
         """
         found = np.zeros(len(self.kernels))
         blocks = zip(self._stack.kernels(), self.sources, strict=True)
@@ -312,7 +313,7 @@ class EM:
         With `sources`, what the Q-function leaves out: the entropy less the divergence of each
         constant from its prior, less the log density of the kernels' own parts, in the kernels'
         units; for a kernel that shares nothing, its log-likelihood.
-        Equation :eq:`eq-entropy` of the derivation.
+        Equations :eq:`eq-entropy` and :eq:`eq-source-entropy` of the derivation.
         """
         return float(self._taken(statistics).entropy.sum())
 

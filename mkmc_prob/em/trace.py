@@ -33,8 +33,8 @@ def trace_of(
 ) -> xr.Dataset:
     """Return the record of an ascent as a Dataset with one entry per model matrix.
 
-    Equations :eq:`eq-gain-q`, :eq:`eq-gain-kl`, :eq:`eq-metric` and :eq:`eq-gradient-norm` of the
-    derivation.
+    Equations :eq:`eq-gain-q`, :eq:`eq-gain-kl`, :eq:`eq-three-gains`, :eq:`eq-metric` and
+    :eq:`eq-gradient-norm` of the derivation.
 
     The gain of an EM step from M to M+ = F(M) has three nonnegative parts: the rise of the
     Q-function, ((lambda + N) / 2) (tr M^-1 M+ - l - log det M^-1 M+); the Kullback-Leibler

@@ -55,8 +55,8 @@ class EMDerivative:
     Phi = s B_v' C^-1 S C^-1 B_v; if its constant is estimated and not 0, the constant follows M,
     which adds <E, W> E / (1' C^-1 1)^2 with p = sqrt(s) B_v' C^-1 1, f = sqrt(s) B_v' C^-1 S C^-1 1
     and E = p p' - p f' - f p'. DF is symmetric, so its eigenvalues are real; at a fixed point the
-    curvature of L along W is -((lambda + N) / 2) <W, W - DF W>. Equations :eq:`eq-derivative` and
-    :eq:`eq-curvature` of the derivation.
+    curvature of L along W is -((lambda + N) / 2) <W, W - DF W>. Equations :eq:`eq-derivative`,
+    :eq:`eq-curvature` and :eq:`eq-derivative-sources` of the derivation.
 
     Parameters
     ----------

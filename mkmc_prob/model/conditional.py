@@ -317,6 +317,7 @@ class WithConstant(ConditionalGaussian):
 
     With A0, C0 the regression and the covariance under N(0, G), q = G_vv^-1 1, t = 1'q,
     e = c / (1 + c t) and f = 1 - A0' 1: A = A0 + e q f' and C = d (C0 + e f f').
+    Equation :eq:`eq-source-conditional` of the derivation.
 
     Parameters
     ----------

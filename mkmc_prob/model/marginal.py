@@ -50,7 +50,8 @@ class MarginalScore:
     Equations :eq:`eq-score` and :eq:`eq-score-form` of the derivation.
 
     A kernel with a `source` has G = s M_vv + (1 - s) T_vv in place of M_vv, and its constant is
-    integrated out: Q_vv is then its second moment without the constant, in units of its scale.
+    integrated out: Q_vv is then its second moment without the constant, in units of its scale, and
+    E[y y'] = M + s M Z M. Equation :eq:`eq-source-score` of the derivation.
 
     Parameters
     ----------

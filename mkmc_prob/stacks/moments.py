@@ -25,7 +25,8 @@ def block_moments(block: Matrix) -> Moments:
 
     The scale is the mean diagonal entry less the mean off-diagonal entry: the variance within the
     kernel, freed of the constant that all entries share. It is the mean diagonal entry if that
-    difference is not above 1e-12 times it, or if there are fewer than two objects.
+    difference is not above 1e-12 times it, or if there are fewer than two objects. Equation
+    :eq:`eq-scale` of the derivation.
 
     Returns
     -------

@@ -12,7 +12,8 @@ from test_architecture import LAYERS
 import mkmc_prob
 
 ROOT = Path(__file__).parents[2]
-PAGES = "start bring-your-own after choosing model posterior study developing".split()
+PAGES = ("start", "bring-your-own", "model", "choosing", "after", "posterior", "study")
+PAGES += ("developing",)
 TEXT = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
 #: Cells, whose outputs the site shows, and plain blocks. Both are run.
 CODE = re.compile(r"^```(?:\{code-cell\} ipython3|python)\n(.*?)^```", re.M | re.S)
