@@ -1,6 +1,6 @@
 """How each kernel relates to the model matrix: its scale, its constant and its sharing.
 
-With y ~ N(0, M) common to all kernels, the vector of kernel k is
+With y ~ N(0, M), M common to all kernels, the vector of kernel k is
 
     x = sqrt(d) (sqrt(s) y + sqrt(1 - s) o + g 1),    o ~ N(0, T),  g ~ N(0, c),
 
@@ -36,6 +36,8 @@ not_negative = real(lambda number: number >= 0, "a finite number >= 0")
 class Source(NamedTuple):
     """One kernel's relation to the model.
 
+    Equation :eq:`eq-source` of the derivation.
+
     Attributes
     ----------
     scale : float
@@ -68,7 +70,10 @@ class Source(NamedTuple):
         return self.sharing * matrix + own * scale
 
     def covariance(self, matrix: Matrix, scale: Matrix | None) -> Matrix:
-        """Return d (s M + (1 - s) T + c J), the covariance of the kernel's vector."""
+        """Return d (s M + (1 - s) T + c J), the covariance of the kernel's vector.
+
+        Equation :eq:`eq-source-covariance` of the derivation.
+        """
         if self.is_plain:
             return matrix
         return self.scale * (self.base(matrix, scale) + self.constant)
@@ -90,6 +95,7 @@ class Centered(NamedTuple):
     """A visible block in units of its scale, with its mean off-diagonal entry taken out.
 
     `moment` is S - z J with S = Q_vv / d. Sums with S itself would cancel if z is large.
+    Equation :eq:`eq-shift` of the derivation.
     """
 
     moment: Matrix
@@ -117,7 +123,7 @@ class Constant(NamedTuple):
 
     With G = s M_vv + (1 - s) T_vv, q = G^-1 1, t = 1'q, S = S0 + z J and r = q' S0 q, the constant
     given x_v has mean e q' x_v and variance e = c / (1 + c t), and x_v without it has the second
-    moment S0 + u 1' + 1 u'.
+    moment S0 + u 1' + 1 u'. Equation :eq:`eq-without-constant` of the derivation.
 
     Attributes
     ----------
@@ -140,6 +146,7 @@ class Constant(NamedTuple):
         """Return the constant of this variance, or of the best one if it is NaN.
 
         `weights` is q. The best c maximizes the likelihood with M held: max(0, z + r/t^2 - 1/t).
+        Equation :eq:`eq-constant` of the derivation.
 
         Raises
         ------
@@ -195,14 +202,20 @@ class Constant(NamedTuple):
         )
 
     def divergence(self) -> float:
-        """Return E KL(p(g | x_v) || N(0, c)) in nats; 0 if c is 0."""
+        """Return E KL(p(g | x_v) || N(0, c)) in nats; 0 if c is 0.
+
+        Equation :eq:`eq-constant-kl` of the derivation.
+        """
         c, t = self.variance, self.total
         grown = 1.0 + c * t
         excess = c * (self.squared - t * grown + self.off_diagonal * t**2) / grown**2
         return 0.5 * (excess + float(np.log1p(c * t)))
 
     def level(self, variance: float) -> float:
-        """Return the part of the log-likelihood that depends on c, at c = `variance`."""
+        """Return the part of the log-likelihood that depends on c, at c = `variance`.
+
+        Equation :eq:`eq-constant-level` of the derivation.
+        """
         t, grown = self.total, 1.0 + variance * self.total
         quadratic = (self.off_diagonal * t - variance * self.squared) / grown
         return -0.5 * (float(np.log1p(variance * t)) + quadratic)
@@ -264,6 +277,8 @@ class Sources:
         degrees_of_freedom: Any = 1.0,
     ) -> "Sources":
         """Return scales and the shared constant by moments, with constants to be estimated.
+
+        Equations :eq:`eq-scale` and :eq:`eq-shared-constant` of the derivation.
 
         Parameters
         ----------
