@@ -221,6 +221,8 @@ def plot_pair_counts(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes"
 def plot_spectra(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     """Draw the eigenvalues of the completed kernels and of the model, largest first, log scale.
 
+    Each kernel is in units of its scale (``result.sources``; 1 in the paper's model).
+
     Parameters
     ----------
     result
@@ -240,7 +242,8 @@ def plot_spectra(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
     'log'
     """
     ax = axes_or_new(ax)
-    spectra = np.linalg.eigvalsh(result.completed.values)[:, ::-1]
+    scale = result.sources["scale"].sel(kernel=result.completed["kernel"].values).values
+    spectra = np.linalg.eigvalsh(result.completed.values / scale[:, None, None])[:, ::-1]
     rank = np.arange(1, spectra.shape[1] + 1)
     # Eigenvalues within rounding of zero are zero and not drawn on a log scale.
     zero = len(rank) * np.finfo(np.float64).eps * np.abs(spectra).max(axis=1, keepdims=True)
@@ -254,7 +257,8 @@ def plot_spectra(result: FitResult, *, ax: "Axes | None" = None) -> "Axes":
         entries.append((str(name), ax.plot(rank, spectra[i], **look)[0]))
     model = np.linalg.eigvalsh(result.model.matrix)[::-1]
     entries.append(("model", ax.plot(rank, model, color="black", linewidth=2)[0]))
-    ax.set(yscale="log", xlabel="rank", ylabel="eigenvalue")
+    unit = "" if (scale == 1.0).all() else " (in units of the kernel's scale)"
+    ax.set(yscale="log", xlabel="rank", ylabel=f"eigenvalue{unit}")
     legend(ax, entries)
     return ax
 
