@@ -68,10 +68,10 @@ def trace_of(
     names = own if names is None else names
     kernels = np.empty((len(records), len(names)))
     for k, name in enumerate(names):
-        found = alone.get(name)
-        if found is None:
-            found = column["log_likelihood"][:, own.index(name)]
-        kernels[:, k] = found
+        if name in alone:
+            kernels[:, k] = alone[name]
+        else:
+            kernels[:, k] = column["log_likelihood"][:, own.index(name)]
     column["log_likelihood"] = kernels
     added = float(sum(alone.values()))
     column["penalized_log_likelihood"] = column["penalized_log_likelihood"] + added

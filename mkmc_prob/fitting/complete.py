@@ -92,7 +92,7 @@ def complete(
             )
     if repair:
         stack = repair_spectrum(stack)
-    common = {"prior": prior, "degrees_of_freedom": degrees_of_freedom}
+    common: dict[str, Any] = {"prior": prior, "degrees_of_freedom": degrees_of_freedom}
     selection = select_model(
         stack,
         strengths=strengths,

@@ -89,8 +89,8 @@ def hidden_objects(
     objects in random order; an object that would then be visible in no kernel is skipped. With
     `groups` (a number per object), the objects of a group are hidden together.
     """
-    visible = stack.visible
-    hidden = np.zeros_like(visible)
+    visible: Mask = stack.visible
+    hidden: Mask = np.zeros_like(visible)
     groups = np.arange(visible.shape[1]) if groups is None else groups
     for k in rng.permutation(len(visible)):
         shown = int(visible[k].sum())

@@ -221,7 +221,8 @@ class PrecisionForm(ConditionalGaussian):
             row_sums = self._precision[np.ix_(self._v, self._v)].sum(axis=1)
         if not len(self._h):
             return row_sums
-        return row_sums + self._across.T @ self.regression.sum(axis=0)
+        weights: Vector = row_sums + self._across.T @ self.regression.sum(axis=0)
+        return weights
 
     def hidden_rows(
         self, visible_moment: Matrix, shift: Vector | None = None
@@ -357,7 +358,9 @@ class WithConstant(ConditionalGaussian):
 
     def ones_solved(self, row_sums: Vector | None = None) -> Vector:
         """Return (d (G_vv + c J))^-1 1."""
-        return self._weights / (self._scale * (1.0 + self._weights.sum() * self._constant))
+        total = float(self._weights.sum())
+        weights: Vector = self._weights / (self._scale * (1.0 + total * self._constant))
+        return weights
 
     def hidden_rows(
         self, visible_moment: Matrix, shift: Vector | None = None

@@ -175,7 +175,7 @@ def _is_mode(run: PosteriorRun, result: FitResult) -> bool:
     return (
         np.array_equal(observed.transpose(*stack.dims).values, stack.values, equal_nan=True)
         and np.array_equal(result.degrees_of_freedom.sel(kernel=names), em.degrees_of_freedom)
-        and Sources.of_dataset(result.sources, result.observed["kernel"].values).is_identical
+        and Sources.of_dataset(result.sources, names.tolist()).is_identical
         and result.prior.strength == em.prior.strength
         and np.array_equal(result.prior.scale_matrix(objects), em.prior.scale_matrix(objects))
     )

@@ -143,7 +143,8 @@ def _at_the_estimate(
         )
     if seed is None:
         raise KernelError("seed: draws from a fit need one. Pass a whole number.")
-    if not Sources.of_dataset(result.sources, result.observed["kernel"].values).is_identical:
+    names = result.observed["kernel"].values.tolist()
+    if not Sources.of_dataset(result.sources, names).is_identical:
         raise KernelError(
             'source: a fit with sources other than "identical"; draws at an estimate are those of '
             'the paper\'s model only. Fit with sources="identical".'
