@@ -151,7 +151,7 @@ def test_a_cell_of_the_fit_is_that_of_the_fit():
     ).squeeze()
     order = order_of(stack, labels, 0, sizes=(12,), seed=1)
     for name, result in (
-        ("mkmc", fit(got.got[0], strength=0.8)),
+        ("mkmc", fit(got.got[0], strength=0.8, sources="identical")),
         ("mine", fit(got.got[0], strength=2.0, tol=1e-5)),
     ):
         cell = study.sel({"completion": name})
@@ -171,6 +171,7 @@ def test_the_chosen_strength_is_that_of_the_incomplete_stack():
     study = run_study(stack, labels, methods={"look": got, "chosen": chosen}, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MKMCWarning)  # the study keeps these to itself
+        warnings.simplefilter("ignore", DeprecationWarning)
         best = select_strength(got.got[0], strengths=[1.0, 3.0, 10.0], folds=2).best
     assert study["strength"].sel({"completion": "chosen"}).item() == best
 
@@ -219,7 +220,8 @@ def test_a_method_may_return_another_order_of_the_labels():
 
     def fitted(stack):
         turn = slice(None, None, -1)
-        return fit(stack.isel(kernel=turn, object=turn, object_bis=turn), strength=1.0)
+        turned = stack.isel(kernel=turn, object=turn, object_bis=turn)
+        return fit(turned, strength=1.0, sources="identical")
 
     methods = ["mean", "mkmc", {"turned": turned, "spoiled": spoiled, "fitted": fitted}]
     options = {"ratios": [0.3], "repetitions": 1, "strength": 1.0, "seed": 0}
