@@ -14,7 +14,7 @@ from ..model.structures import FULL, Structure, structure_of
 from ..stacks.definite import check_definite
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import Labels, name_some
-from ..utils.arguments import choice, real_number
+from ..utils.arguments import real_number
 
 #: The strength of the prior if the user names none: in units of kernels.
 DEFAULT_STRENGTH = 1.0
@@ -111,7 +111,7 @@ def problem_of(
         As `fit` does.
     """
     if not isinstance(sources, xr.Dataset):
-        sources = choice("adaptive", "identical")(sources, "sources")
+        sources = _named_sources(sources)
     if isinstance(sources, xr.Dataset) or sources == "identical":
         _refuse_sharing(sharing, sources)
     return Problem.of(
@@ -121,6 +121,17 @@ def problem_of(
         sources,
         sharing=sharing,
         structure=structure_of(structure),
+    )
+
+
+def _named_sources(sources: Any) -> str:
+    """Return `sources` if it is one of the two names; raise KernelError otherwise."""
+    if isinstance(sources, str) and sources in ("adaptive", "identical"):
+        return str(sources)
+    found = repr(sources) if isinstance(sources, str) else type(sources).__name__
+    raise KernelError(
+        f"sources: {found} found; 'adaptive', 'identical' or a Dataset like result.sources is "
+        "needed."
     )
 
 

@@ -22,15 +22,17 @@ from ..stacks.degrees import degrees_per_kernel
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import Labels
 from ..stacks.moments import Moments, block_moments
-from ..utils.arguments import real
+from ..utils.arguments import LARGEST_WEIGHT, real
 from .conditional import TOO_SINGULAR, ConditionalGaussian, WithConstant
 from .gaussian import GaussianModel
 from .prior import WishartPrior
 
 #: A sharing: the share of a kernel's variance that is common to all kernels.
 sharing_number = real(lambda number: 0 <= number <= 1, "a number from 0 to 1")
-#: A constant's variance, in units of the kernel's scale.
-not_negative = real(lambda number: number >= 0, "a finite number >= 0")
+#: A constant's variance, in units of the kernel's scale; squares of its products stay in range.
+not_negative = real(
+    lambda number: 0 <= number <= LARGEST_WEIGHT, f"a number >= 0 (at most {LARGEST_WEIGHT:g})"
+)
 
 
 class Source(NamedTuple):
