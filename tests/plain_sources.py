@@ -11,7 +11,8 @@ import plain
 import xarray as xr
 from scipy.linalg import block_diag
 
-from mkmc_prob import EM, Sources, WishartPrior, stack_kernels
+from mkmc_prob import EM, Sources, WishartPrior, fit, stack_kernels
+from mkmc_prob.diagnostics import check_monotone
 
 
 class Setting(NamedTuple):
@@ -275,6 +276,11 @@ class Drawn(NamedTuple):
         return Sources.estimated(self.stack, sharing=self.sharing, degrees_of_freedom=self.degrees)
 
     @property
+    def seen(self) -> np.ndarray:
+        """The kernels with visible objects."""
+        return np.flatnonzero(~np.isnan(self.stack.values).all(axis=(1, 2)))
+
+    @property
     def prior(self) -> WishartPrior:
         return WishartPrior(self.strength, self.scale)
 
@@ -328,3 +334,32 @@ def draw_problem(rng: np.random.Generator, *, largest: int = 8, regular: bool = 
     return Drawn(
         stack, 10.0 ** rng.uniform(-3, 1.5), sharing, rng.uniform(0.3, 3.0, size=count), scale
     )
+
+
+def with_constants_of_their_own(drawn: Drawn, rng: np.random.Generator, decades: float) -> Drawn:
+    """Add to each kernel a constant of up to so many decades above its largest variance."""
+    stack = drawn.stack.copy()
+    for kernel in stack.values:
+        if not np.isnan(kernel).all():
+            kernel += 10.0 ** rng.uniform(0, decades) * np.nanmax(np.abs(kernel))
+    return drawn._replace(stack=stack)
+
+
+def fit_drawn(drawn: Drawn, **options):
+    return fit(
+        drawn.stack,
+        prior=drawn.prior,
+        sharing=drawn.sharing,
+        degrees_of_freedom=drawn.degrees,
+        **options,
+    )
+
+
+def check_fit(drawn: Drawn, **options):
+    """Fit, and check that every step rose and that the completion is one; return the result."""
+    result = fit_drawn(drawn, **options)
+    check_monotone(result.trace)
+    assert np.isfinite(result.completed.values).all()
+    seen = ~np.isnan(drawn.stack.values)
+    np.testing.assert_array_equal(result.completed.values[seen], drawn.stack.values[seen])
+    return result

@@ -58,6 +58,7 @@ def test_one_step_of_the_reference():
         np.testing.assert_allclose(found, kernel, atol=1e-9 * np.abs(kernel).max())
 
 
+@settings(max_examples=30)
 @given(seeds, st.booleans())
 def test_the_e_step_and_the_m_step(seed, scores):
     em, setting, best, model = drawn(seed)
@@ -81,6 +82,7 @@ def test_the_e_step_and_the_m_step(seed, scores):
             np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-9 * np.abs(two).max())
 
 
+@settings(max_examples=30)
 @given(seeds)
 def test_the_q_function_and_the_entropy_add_up_to_the_likelihood(seed):
     """Each against brute force: joint distributions of (x_v, y, g), whatever the sharings."""
@@ -99,6 +101,7 @@ def test_the_q_function_and_the_entropy_add_up_to_the_likelihood(seed):
     assert total == pytest.approx(level, rel=1e-10, abs=1e-10)
 
 
+@settings(max_examples=30)
 @given(seeds)
 def test_the_gradient_is_that_of_the_likelihood_with_the_best_constants(seed):
     """By the envelope theorem, it is the gradient with the constants held."""
@@ -116,6 +119,7 @@ def test_the_gradient_is_that_of_the_likelihood_with_the_best_constants(seed):
     assert (ahead - back) / 2e-6 == pytest.approx(slope, abs=1e-6 * size)
 
 
+@settings(max_examples=30)
 @given(seeds)
 def test_the_derivative_of_the_em_map_with_constants_that_move(seed):
     em, setting, _, model = drawn(seed)
@@ -135,7 +139,7 @@ def test_the_derivative_of_the_em_map_with_constants_that_move(seed):
     np.testing.assert_allclose(half + half.T, expected, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(seeds)
 def test_the_three_parts_of_the_gain_are_what_they_are_called(seed):
     em, setting, _, model = drawn(seed)
