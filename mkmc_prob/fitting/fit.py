@@ -32,17 +32,26 @@ def fit(
     initial: MKMCResult | GaussianModel | xr.DataArray | pd.DataFrame | ArrayLike | None = None,
     progress: bool = False,
 ) -> MKMCResult:
-    """Complete the kernels of `stack` mutually: the paper's MKMC.
+    """Complete the kernels of `stack` mutually, by one stated model.
 
     Parameters
     ----------
     stack
         The incomplete kernels, from `stack_kernels`. Not changed.
     strength
-        lambda > 0, the strength of the prior (scale: the identity), measured in
-        pseudo-observations, relative to the kernels' degrees of freedom.
+        lambda > 0, the strength of the prior, measured in pseudo-observations, relative to the
+        kernels' degrees of freedom.
+    sources
+        How each kernel relates to the model matrix. "adaptive": each kernel has a scale and a
+        constant of its own, estimated from it. "identical": the paper's model, in which all kernels
+        have one scale and no constant. A Dataset like ``result.sources`` holds both at its values.
+    sharing
+        From 0 to 1, the share of a kernel's variance that is common to all kernels: one number, one
+        per kernel, or labeled by kernel. A kernel with sharing 0 is completed from itself alone.
+    structure
+        The structure of the model matrix; "full" is the only one.
     prior
-        The prior itself, if its scale is not the identity; instead of `strength`.
+        The prior itself, instead of `strength`, if you choose its scale.
     degrees_of_freedom
         nu_k > 0, the number of observations each kernel counts for: one number, one per kernel, or
         labeled by kernel. 1 in the paper.
@@ -66,7 +75,8 @@ def fit(
         The most steps, at least 1.
     initial
         Where to start: another fit's result, a model, or a labeled positive definite matrix over
-        all objects. The paper's start, zeros for the missing entries, if left out.
+        all objects. If left out, the scale of the prior; with "identical" the paper's start, zeros
+        for the missing entries.
     progress
         Whether to show a progress bar.
 
@@ -92,7 +102,8 @@ def fit(
         Objects missing in every kernel, kernels without visible objects, groups of objects that no
         kernel connects.
     MKMCWarning
-        Kernels whose scales differ by more than a factor of 10.
+        With ``sources="identical"``: kernels whose scales differ by more than a factor of 10, or
+        whose entries all share a constant larger than the variance within the kernel.
 
     Notes
     -----
@@ -105,12 +116,14 @@ def fit(
     >>> from mkmc_prob import fit, stack_kernels
     >>> kernels = np.array([[[2.0, 1.0], [1.0, 2.0]], [[1.0, 0.2], [0.2, 1.0]]])
     >>> stack = stack_kernels(kernels, visible=[[1, 1], [0, 1]])
-    >>> result = fit(stack, strength=0.5, tol=1e-9)
+    >>> result = fit(stack, tol=1e-9)
     >>> result.converged
     True
     >>> result.completed.sel(kernel="Q2").values.round(2)
-    array([[1.56, 0.4 ],
-           [0.4 , 1.  ]])
+    array([[1.68, 0.46],
+           [0.46, 1.  ]])
+    >>> result.sources["constant"].values.round(2)
+    array([0.32, 0.  ])
     """
     problem = problem_of(
         stack,

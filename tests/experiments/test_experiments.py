@@ -171,7 +171,6 @@ def test_the_chosen_strength_is_that_of_the_incomplete_stack():
     study = run_study(stack, labels, methods={"look": got, "chosen": chosen}, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MKMCWarning)  # the study keeps these to itself
-        warnings.simplefilter("ignore", DeprecationWarning)
         best = select_strength(got.got[0], strengths=[1.0, 3.0, 10.0], folds=2).best
     assert study["strength"].sel({"completion": "chosen"}).item() == best
 

@@ -28,7 +28,6 @@ from mkmc_prob.fitting.solve import solve
 from mkmc_prob.fitting.strengths import _parts, held_out
 
 GRID = [0.1, 1.0, 10.0]
-pytestmark = pytest.mark.filterwarnings("ignore:select_strength chooses:DeprecationWarning")
 #: Small problems without structure: which strength is best is not what these tests are about.
 edge_of_the_grid = pytest.mark.filterwarnings("ignore:strengths. the best:mkmc_prob.MKMCWarning")
 

@@ -61,7 +61,6 @@ FIT = fit(small_stack(), strength=1.0, tol=1e-6)
     ],
 )
 @pytest.mark.filterwarnings("ignore::mkmc_prob.MKMCWarning")
-@pytest.mark.filterwarnings("ignore:select_strength chooses:DeprecationWarning")
 def test_every_kernel_is_checked_once_per_call(call, checked):
     stack = small_stack()
     checked.clear()
