@@ -8,12 +8,12 @@ import sys
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-from mkmc_prob import datasets, fit, remove_objects
+from mkmc_prob import complete, datasets, remove_objects
 
 
 def main(path: str) -> None:
-    complete, _ = datasets.load_multiple_features(n_per_class=20)
-    result = fit(remove_objects(complete, 0.5, seed=0))
+    truth, _ = datasets.load_multiple_features(n_per_class=20)
+    result = complete(remove_objects(truth, 0.5, seed=0))
     figure = plt.figure(figsize=(11, 3.6), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[1.0, 2.4])
     result.plot_trace(ax=left.subplots()).set_title("every step raises the likelihood", fontsize=10)

@@ -1,6 +1,6 @@
 """
-A first fit
-===========
+Complete six kernels
+====================
 
 Six kernels over 100 handwritten digits lose half of their rows and columns and are completed.
 """
@@ -9,17 +9,25 @@ Six kernels over 100 handwritten digits lose half of their rows and columns and 
 # The bundled data contain one kernel for each of six ways to describe an image. `remove_objects`
 # removes (digit, kernel) pairs at random. Missing objects are gray.
 
-from mkmc_prob import datasets, fit, mean_impute, plots, relative_error, remove_objects, zero_impute
+from mkmc_prob import (
+    complete,
+    datasets,
+    knn_impute,
+    mean_impute,
+    plots,
+    relative_error,
+    remove_objects,
+)
 
-complete, classes = datasets.load_multiple_features(n_per_class=10)
-incomplete = remove_objects(complete, 0.5, seed=0)
+truth, classes = datasets.load_multiple_features(n_per_class=10)
+incomplete = remove_objects(truth, 0.5, seed=0)
 plots.plot_pattern(incomplete)
 
 # %%
-# `fit` completes the kernels. It stops when the estimated remaining gain is below 0.001 nats. Every
-# step raises the penalized log-likelihood.
+# `complete` chooses a model by held-out objects and fits it. Every step of the fit raises the
+# penalized log-likelihood.
 
-result = fit(incomplete)
+result = complete(incomplete)
 print(result)
 result.plot_trace()
 
@@ -29,11 +37,11 @@ result.plot_trace()
 result.plot_kernels(kernels=["fac", "kar", "mor", "zer"])
 
 # %%
-# The truth is known here. These are the relative errors of MKMC and of the paper's baselines.
+# The truth is known here. These are the relative errors of the model and of simple imputation.
 
 for name, completed in {
-    "MKMC": result.completed,
+    "complete": result.completed,
+    "KNN imputation": knn_impute(incomplete),
     "mean imputation": mean_impute(incomplete),
-    "zero imputation": zero_impute(incomplete),
 }.items():
-    print(f"{name:16} {relative_error(complete, completed, incomplete).mean():.3f}")
+    print(f"{name:16} {relative_error(truth, completed, incomplete).mean():.3f}")

@@ -34,7 +34,7 @@ plots.plot_kernels(stack)
 # If no source covers two genes together, the kernels only bound their entry, and the prior chooses
 # within the bounds. Such pairs are marked.
 
-result = fit(stack, strength=1.0)
+result = fit(stack)
 print(result)
 result.plot_kernels()
 

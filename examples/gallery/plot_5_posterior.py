@@ -36,5 +36,5 @@ plots.plot_uncertainty(posterior)
 # %%
 # Intervals of single entries, with the estimate of `fit` and the truth, which is known here.
 
-estimate = fit(reduced, strength=30.0, degrees_of_freedom=nu)
+estimate = fit(reduced, strength=30.0, degrees_of_freedom=nu, sources="identical")
 plots.plot_intervals(posterior, kernel="fou", estimate=estimate, truth=kernels)

@@ -2,7 +2,7 @@
 EM, step by step
 ================
 
-The steps of the derivation, called one by one. `fit` calls the same methods.
+The steps of the derivation for the paper's model, called one by one. `fit` calls the same methods.
 """
 
 # %%
@@ -48,4 +48,4 @@ print("conditional covariance:", conditional.covariance.ravel().round(3))
 # the M-step, and the divergence between the distributions of the hidden part before and after the
 # step.
 
-fit(stack, strength=0.5, method="em", tol=1e-9).plot_gain_parts()
+fit(stack, strength=0.5, sources="identical", method="em", tol=1e-9).plot_gain_parts()

@@ -83,7 +83,7 @@ def complete(
     >>> result.completed.isnull().any().item()
     False
     >>> result.sources["sharing"].values.tolist()
-    [1.0, 1.0, 1.0]
+    [1.0, 1.0, 0.0]
     """
     for name in DECIDED:
         if name in options:
