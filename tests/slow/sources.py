@@ -28,7 +28,7 @@ def largest_share(trace):
 
 @pytest.mark.parametrize("kind", ["ordinary", "weak prior", "large constants"])
 def test_every_step_rises(kind):
-    worst = {method: (0.0, -1) for method in METHODS}
+    worst = dict.fromkeys(METHODS, (0.0, -1))
     for seed in range(STACKS):
         rng = np.random.default_rng(seed)
         drawn = draw_problem(rng)
