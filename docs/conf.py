@@ -71,8 +71,13 @@ numfig_secnum_depth = 1
 nitpicky = True
 OTHERS = "numpy|np|xarray|xr|pandas|pd|matplotlib|scipy|tqdm|os|collections|typing|pathlib"
 TYPES = "NDArray|DegreesOfFreedom|PerObject|Batches|Method|Labels|Matrix|Vector|Axes"
-PROTOCOLS = r"mkmc_prob\..*\.(FitResult|Selection)"
-nitpick_ignore_regex = [("py:.*", rf"({OTHERS})\..*"), ("py:class", f"{TYPES}|{PROTOCOLS}")]
+PROTOCOLS = r"mkmc_prob\..*\.(FitResult|Selection|Chosen)"
+# A literal with a comma in a union is read as two types.
+UNIONS = r"mkmc_prob\..* \| .*Literal\[.*"
+nitpick_ignore_regex = [
+    ("py:.*", rf"({OTHERS})\..*"),
+    ("py:class", f"{TYPES}|{PROTOCOLS}|{UNIONS}"),
+]
 
 # Links into the documentation of other packages need the network: off by default.
 if os.environ.get("MKMC_DOCS_INTERSPHINX"):
