@@ -20,7 +20,7 @@ from ..model.conditional import TOO_SINGULAR, gaussian_entropy, gaussian_log_lik
 from ..model.gaussian import GaussianModel
 from ..model.marginal import Marginal, MarginalScore, add_moments_by_scores, cheaper_by_score
 from ..model.prior import WishartPrior
-from ..model.sources import Centered, Constant, Sources
+from ..model.sources import Centered, Constant, SourceKernel, Sources
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.labels import match
 from ..stacks.matrix import labelled
@@ -103,25 +103,23 @@ class EM:
         self._scale = None if self.prior.is_identity else self.prior.scale_matrix(self.objects)
         self.space = Workspace()
         sharing = self.sources.sharing
-        kernels = list(stack.kernels())
-        needed = (sharing > 0.0) & (sharing < 1.0)
-        self._by_score = cheaper_by_score([(len(s.v), len(s.h)) for s in kernels], needed)
+        degrees = self.degrees_of_freedom.tolist()
+        self.source_kernels = [
+            SourceKernel.of(*part)
+            for part in zip(stack.kernels(), self.sources, degrees, strict=True)
+        ]
+        self.kernels = [part.kernel for part in self.source_kernels]
+        sizes = [(len(kernel.v), len(kernel.h)) for kernel in self.kernels]
+        self._by_score = cheaper_by_score(sizes, (sharing > 0.0) & (sharing < 1.0))
         self._by_score &= sharing > 0.0
         self._direct = ~self._by_score & (sharing > 0.0)
-        pairs = zip(kernels, self.sources, strict=True)
-        centered = [Centered.of(kernel.moment, source) for kernel, source in pairs]
-        self.off_diagonals = [one.off_diagonal for one in centered]
-        self._sizes = [one.sizes for one in centered]
-        self.kernels = [
-            kernel._replace(moment=one.moment)
-            for kernel, one in zip(kernels, centered, strict=True)
-        ]
         # Zeros for hidden entries: tr P_vv Q_vv of all kernels is one product with P's entries.
         self._entries = np.nan_to_num(stack.array.values).reshape(len(self.names), -1)
         size = len(self.objects)
-        for kernel, source, entries in zip(self.kernels, self.sources, self._entries, strict=True):
-            if not source.is_plain:
-                entries.reshape(size, size)[np.ix_(kernel.v, kernel.v)] = kernel.moment
+        for part, entries in zip(self.source_kernels, self._entries, strict=True):
+            if not part.source.is_plain:
+                visible = np.ix_(part.kernel.v, part.kernel.v)
+                entries.reshape(size, size)[visible] = part.kernel.moment
         self._masks = np.ascontiguousarray(stack.visible.T, dtype=np.float64)
         self._alone = {k: self._level_alone(k) for k in np.flatnonzero(sharing == 0.0).tolist()}
 
@@ -160,7 +158,7 @@ class EM:
         found = [Expectation(0.0, 0.0)] * len(self.kernels)
         shifts = np.zeros_like(self._masks)
         sums = None
-        if any(self.sources[k].constant != 0.0 for k in np.flatnonzero(self._direct)):
+        if (self.sources.constant[self._direct] != 0.0).any():
             sums = product(precision, self._masks, np.empty_like(self._masks))
         # Half of the visible blocks, the rows of hidden objects and half of Q_hh: adding the
         # transpose at the end makes this the whole.
@@ -170,15 +168,8 @@ class EM:
         if sums is not None:
             product(shifts, self._masks.T, moment, add=1.0)
         if chosen := np.flatnonzero(self._by_score).tolist():
-            marginals = add_moments_by_scores(
-                model.matrix,
-                *([part[k] for k in chosen] for part in (self.kernels, self.sources)),
-                [self.off_diagonals[k] for k in chosen],
-                [self.degrees_of_freedom[k] for k in chosen],
-                self._scale,
-                moment,
-                self.space,
-            )
+            parts = [self.source_kernels[k] for k in chosen]
+            marginals = add_moments_by_scores(model.matrix, parts, self._scale, moment, self.space)
             for k, marginal in zip(chosen, marginals, strict=True):
                 found[k] = self._expectation(k, marginal, model.log_determinant)
         for k, alone in self._alone.items():
@@ -207,19 +198,20 @@ class EM:
         `trace` is tr P_vv Q_vv, and `sums` holds P_vv 1. What the kernel's constant takes from the
         visible block is put into `shifts`.
         """
-        kernel, nu, source = self.kernels[k], self.degrees_of_freedom[k], self.sources[k]
+        part = self.source_kernels[k]
+        kernel, nu, source = part.kernel, part.degrees, part.source
         conditional = model.condition(kernel.visible, self.space)
         constant, shift = None, None
         if source.constant != 0.0 and sums is not None:
             own = sums[kernel.v, k]
-            centered = Centered(kernel.moment, self.off_diagonals[k])
-            constant = Constant.of(conditional.ones_solved(own), centered, source.constant)
+            weights = conditional.ones_solved(own)
+            constant = Constant.of(weights, part.centered, source.constant)
             shift = constant.shift
             trace += 2.0 * float(shift @ own)
             shifts[kernel.v, k] = nu * shift
-        for part in conditional.hidden_rows(kernel.moment, shift):
-            rows, cross, hidden = part
-            trace += conditional.inner_with(part, model.precision)
+        for strip in conditional.hidden_rows(kernel.moment, shift):
+            rows, cross, hidden = strip
+            trace += conditional.inner_with(strip, model.precision)
             hidden[:, rows.start :] *= 0.5
             add_rows(moment, nu, kernel.h[rows], kernel.order, cross, hidden)
         log_det = model.log_determinant - conditional.log_determinant
@@ -229,7 +221,7 @@ class EM:
 
     def _expectation(self, k: int, marginal: Marginal, log_det_model: float) -> Expectation:
         """Return kernel k's log-likelihood and entropy from what its marginal says."""
-        kernel, nu, source = self.kernels[k], self.degrees_of_freedom[k], self.sources[k]
+        kernel, source, _, nu, sizes = self.source_kernels[k]
         log_det, trace, own, constant, inflation, deviations = marginal
         n, m = len(kernel.v), len(kernel.h)
         level = gaussian_log_likelihood(n, log_det, trace)
@@ -239,32 +231,18 @@ class EM:
         lost, cancelling = 0.5 * n * math.log(source.scale), 0.0
         if constant is not None:
             lost += constant.divergence()
-            cancelling = constant.cancelling(deviations, self._sizes[k])
+            cancelling = constant.cancelling(deviations, sizes)
         entropy -= 0.5 * (1.0 - source.sharing) * own
         bound = marginal_rounding(n, log_det, trace, lost, inflation, cancelling)
         return Expectation(nu * (level - lost), nu * (entropy - lost), constant, nu * bound)
 
     def _level_alone(self, k: int) -> Expectation:
         """Return the log-likelihood of a kernel that shares nothing; no model changes it."""
-        kernel, source = self.kernels[k], self.sources[k]._replace(sharing=1.0)
-        score = MarginalScore(
-            self.prior.scale_matrix(self.objects),
-            kernel.v,
-            kernel.objects,
-            kernel.moment,
-            self.space,
-            source=source,
-            off_diagonal=self.off_diagonals[k],
-        )
-        marginal = Marginal(
-            score.log_determinant,
-            score.trace,
-            0.0,
-            score.constant,
-            score.inflation,
-            score.deviations,
-        )
-        found = self._expectation(k, marginal, score.log_determinant)
+        part = self.source_kernels[k]
+        alone = part._replace(source=part.source._replace(sharing=1.0))
+        scale = self.prior.scale_matrix(self.objects)
+        score = MarginalScore.of(scale, alone, None, self.space)
+        found = self._expectation(k, score.summary(), score.log_determinant)
         return found._replace(entropy=found.log_likelihood)
 
     def update_constants(self, model: GaussianModel) -> Sources:

@@ -22,7 +22,7 @@ from ..linalg.cholesky import solve as solve_factored
 from ..linalg.products import product
 from ..linalg.symmetric import Matrix, Triangle, Vector, symmetrize
 from ..model.conditional import TOO_SINGULAR
-from ..model.sources import Centered, Constant
+from ..model.sources import Constant
 from ..stacks.labels import name_some
 from ..stacks.matrix import labelled
 from ..utils.arguments import checked, seed
@@ -91,7 +91,8 @@ class EMDerivative:
 
     def _add(self, em: EM, k: int, factor: Matrix) -> None:
         """Add the term of a kernel that is not the paper's."""
-        kernel, source, z = em.kernels[k], em.sources[k], em.off_diagonals[k]
+        part = em.source_kernels[k]
+        kernel, source, z = part.kernel, part.source, part.off_diagonal
         n, size, root = len(kernel.v), self.size, float(np.sqrt(source.sharing))
         rows = factor[kernel.v]
         block = np.ix_(kernel.v, kernel.v)
@@ -99,7 +100,7 @@ class EMDerivative:
         base = source.base(product(rows, rows.T, np.empty((n, n))), own)
         lower = cholesky(base, "model matrix", kernel.objects[kernel.v], TOO_SINGULAR)
         weights = solve_factored(lower, np.ones(n))
-        constant = Constant.of(weights, Centered(kernel.moment, z), source.constant)
+        constant = Constant.of(weights, part.centered, source.constant)
         c, t = constant.variance, constant.total
         # C^-1 = G^-1 - e q q' with q = G^-1 1, and C^-1 1 = q / (1 + c t).
         e, along = c / (1.0 + c * t), rows.T @ weights

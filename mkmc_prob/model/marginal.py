@@ -4,7 +4,7 @@ It costs less than the conditional distribution if most objects are hidden.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,10 @@ from ..linalg.blocks import Workspace, add_rows, inner_of_block, strips
 from ..linalg.cholesky import cholesky, inverse, log_determinant
 from ..linalg.products import inner, product, symmetric_product
 from ..linalg.symmetric import Matrix, Vector, add_transpose, mirror
-from ..stacks.kernel_stack import VisibleKernel
 from ..stacks.labels import Labels
 from .conditional import TOO_SINGULAR
 from .costs import covariance_form_cost, precision_form_cost
-from .sources import Centered, Constant, Source
+from .sources import Centered, Constant, Source, SourceKernel
 
 
 def cheaper_by_score(
@@ -126,6 +125,21 @@ class MarginalScore:
         self._left = symmetric_product(self._inverse, visible_moment, out)
         self.trace = inner(self._inverse, visible_moment)
 
+    @classmethod
+    def of(
+        cls, matrix: Matrix, part: SourceKernel, scale: Matrix | None, space: Workspace
+    ) -> "MarginalScore":
+        """Return the score of a kernel under M, `matrix`; `scale` is T, None for the identity."""
+        kernel, z = part.kernel, part.off_diagonal
+        options: Any = {"source": part.source, "off_diagonal": z, "scale": scale}
+        return cls(matrix, kernel.v, kernel.objects, kernel.moment, space, **options)
+
+    def summary(self, own: float = 0.0) -> "Marginal":
+        """Return what the score says of the log-likelihood; `own` is tr T_vv Z."""
+        return Marginal(
+            self.log_determinant, self.trace, own, self.constant, self.inflation, self.deviations
+        )
+
     def rows_of_score(self) -> Iterator[tuple[slice, Matrix]]:
         """Yield some rows of Z at a time, each up to its diagonal block."""
         for rows in strips(len(self._inverse)):
@@ -161,10 +175,7 @@ class Marginal(NamedTuple):
 
 def add_moments_by_scores(
     matrix: Matrix,
-    kernels: Sequence[VisibleKernel],
-    sources: Sequence[Source],
-    off_diagonals: Sequence[float],
-    degrees: Sequence[float],
+    kernels: Sequence[SourceKernel],
     scale: Matrix | None,
     moment: Matrix,
     space: Workspace,
@@ -177,36 +188,19 @@ def add_moments_by_scores(
     score = space.score.array(*matrix.shape)
     score[...] = 0.0
     found = []
-    for kernel, source, z, nu in zip(kernels, sources, off_diagonals, degrees, strict=True):
-        marginal = MarginalScore(
-            matrix,
-            kernel.v,
-            kernel.objects,
-            kernel.moment,
-            space,
-            source=source,
-            off_diagonal=z,
-            scale=scale,
-        )
+    for part in kernels:
+        kernel, sharing = part.kernel, part.source.sharing
+        marginal = MarginalScore.of(matrix, part, scale, space)
         own = 0.0
         for rows, block in marginal.rows_of_score():
             block[:, rows.start :] *= 0.5
-            if source.sharing < 1.0:
+            if sharing < 1.0:
                 own += _inner_with(scale, kernel.v[rows], kernel.v[: rows.stop], block)
-            weight = nu * source.sharing
+            weight = part.degrees * sharing
             add_rows(score, weight, kernel.v[rows], kernel.order, block, block[:, :0])
-        found.append(
-            Marginal(
-                marginal.log_determinant,
-                marginal.trace,
-                2.0 * own,
-                marginal.constant,
-                marginal.inflation,
-                marginal.deviations,
-            )
-        )
+        found.append(marginal.summary(2.0 * own))
     add_transpose(score)
-    total = float(sum(degrees))
+    total = float(sum(part.degrees for part in kernels))
     for rows in strips(len(matrix)):
         count, end = rows.stop - rows.start, rows.stop
         moved = product(matrix[rows], score, space.cross.array(count, len(matrix)))

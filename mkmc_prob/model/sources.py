@@ -8,6 +8,7 @@ so x_v ~ N(0, d B) with B = s M_vv + (1 - s) T_vv + c J, J a matrix of ones. The
 d = 1, s = 1, c = 0.
 """
 
+import copy
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from scipy.linalg import blas
 from ..errors import IndefiniteKernelError, KernelError
 from ..linalg.symmetric import Matrix, Vector
 from ..stacks.degrees import degrees_per_kernel
-from ..stacks.kernel_stack import KernelStack
+from ..stacks.kernel_stack import KernelStack, VisibleKernel
 from ..stacks.labels import Labels
 from ..stacks.moments import Moments, block_moments
 from ..utils.arguments import LARGEST_WEIGHT, real
@@ -118,6 +119,41 @@ class Centered(NamedTuple):
     def sizes(self) -> Vector:
         """The sums of the absolute values of the rows of `moment`."""
         return np.array([np.abs(row).sum() for row in self.moment])
+
+
+class SourceKernel(NamedTuple):
+    """A kernel as an E-step takes it.
+
+    Attributes
+    ----------
+    kernel : VisibleKernel
+        Its `moment` is that of `Centered`.
+    source : Source
+    off_diagonal : float
+        z of `Centered`.
+    degrees : float
+        nu, how many observations the kernel counts for.
+    sizes : ndarray
+        `Centered.sizes`.
+    """
+
+    kernel: VisibleKernel
+    source: Source
+    off_diagonal: float
+    degrees: float
+    sizes: Vector
+
+    @classmethod
+    def of(cls, kernel: VisibleKernel, source: Source, degrees: float) -> "SourceKernel":
+        """Return the kernel with its visible block centered and in units of its scale."""
+        centered = Centered.of(kernel.moment, source)
+        own = kernel._replace(moment=centered.moment)
+        return cls(own, source, centered.off_diagonal, degrees, centered.sizes)
+
+    @property
+    def centered(self) -> Centered:
+        """The visible block."""
+        return Centered(self.kernel.moment, self.off_diagonal)
 
 
 class Constant(NamedTuple):
@@ -420,9 +456,13 @@ class Sources:
 
     def with_kernels(self, places: NDArray[np.intp]) -> "Sources":
         """Return the sources of the kernels at these positions."""
-        parts = (self.scale, self.constant, self.sharing, self.degrees_of_freedom)
-        names = [self.names[place] for place in places]
-        return Sources(names, *(part[places] for part in parts), self.shared_constant)
+        return self._like(
+            names=[self.names[place] for place in places],
+            scale=self.scale[places],
+            constant=self.constant[places],
+            sharing=self.sharing[places],
+            degrees_of_freedom=self.degrees_of_freedom[places],
+        )
 
     def prior(self, prior: WishartPrior, objects: Labels) -> WishartPrior:
         """Return the prior with the scale T = I + b J, unless it has a scale of its own."""
@@ -433,17 +473,10 @@ class Sources:
         return WishartPrior.of(prior.strength, scale, objects)
 
     def _like(self, **changed: Any) -> "Sources":
-        return Sources(
-            **{
-                "names": self.names,
-                "scale": self.scale,
-                "constant": self.constant,
-                "sharing": self.sharing,
-                "degrees_of_freedom": self.degrees_of_freedom,
-                "shared_constant": self.shared_constant,
-            }
-            | changed
-        )
+        """Return a copy with some attributes changed."""
+        other = copy.copy(self)
+        vars(other).update(changed)
+        return other
 
 
 #: A scale: products of entries stay in range.

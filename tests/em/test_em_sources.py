@@ -210,7 +210,7 @@ def exact_level(em, model):
             for part in (setting.sharing, setting.scale, setting.degrees, setting.constant)
         )
         block = mp.matrix(kernel.moment.tolist())
-        block += mp.mpf(float(em.off_diagonals[k])) * mp.ones(n, n)
+        block += mp.mpf(float(em.source_kernels[k].off_diagonal)) * mp.ones(n, n)
         base = mp.matrix(n, n)
         for a in range(n):
             for b in range(n):
