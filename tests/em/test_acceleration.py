@@ -120,11 +120,12 @@ def test_moving_keeps_the_factor_and_the_direction():
 
 
 @pytest.mark.parametrize("method", FAST)
-@pytest.mark.parametrize("strength", [0.1, 1.0])
-@pytest.mark.parametrize("sources", ["adaptive", "identical"])
+@pytest.mark.parametrize(
+    ("strength", "sources"), [(0.1, "identical"), (1.0, "identical"), (1.0, "adaptive")]
+)
 def test_all_methods_end_in_the_same_optimum(method, strength, sources):
     stack, model = small_stack(size=8), {"strength": strength, "sources": sources}
-    slow = fit(stack, **model, tol=0, max_iter=4000)
+    slow = fit(stack, **model, tol=0, max_iter=1000)
     fast = fit(stack, **model, tol=0, max_iter=400, method=method)
     assert fast.penalized_log_likelihood == pytest.approx(slow.penalized_log_likelihood, abs=1e-6)
     np.testing.assert_allclose(fast.completed, slow.completed, atol=1e-4)
