@@ -135,7 +135,9 @@ def kernel_agreement(result: FitResult) -> pd.DataFrame:
         (`GaussianModel.mahalanobis` returns the squared length itself, not divided);
         ``correlation``, tr(Q_vv M_vv) / (||Q_vv|| ||M_vv||); ``effective_rank``,
         (tr Q_vv)^2 / tr Q_vv^2, at most n_k; ``kl_divergence``, KL(N(0, Q_vv) || N(0, M_vv)) in
-        nats, infinite if Q_vv is singular. All are NaN for a kernel without visible objects;
+        nats, infinite if Q_vv is singular. With sources, M_vv stands for the kernel's own
+        covariance under the model; ``mahalanobis`` and ``correlation`` are NaN for a kernel that
+        shares nothing. All are NaN for a kernel without visible objects;
         ``mahalanobis`` is also NaN if M_vv is too close to singular, with a warning.
 
     Notes
@@ -166,6 +168,9 @@ def agreement_with_model(result: FitResult) -> pd.DataFrame:
     rows = []
     for name, kernel, model in _visible_blocks(result):
         row = {"mahalanobis": np.nan, "correlation": np.nan}
+        if float(result.sources["sharing"].sel(kernel=name)) == 0.0:
+            rows.append(row)  # the kernel has nothing in common with the model
+            continue
         if kernel.size:
             try:
                 own = GaussianModel(model)

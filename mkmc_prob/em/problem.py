@@ -54,6 +54,7 @@ class Problem(NamedTuple):
     ) -> "Problem":
         """Check what the user passed; raise as `EM` does."""
         checked = KernelStack.of(stack)
+        check_definite(checked)
         if isinstance(sources, Sources):
             if sources.names != checked.names:
                 raise LabelError(
@@ -73,7 +74,6 @@ class Problem(NamedTuple):
             )
         else:
             sources = Sources.identical(checked.names, degrees_of_freedom)
-        check_definite(checked)
         prior = prior.restricted(checked.objects, checked.objects)
         if not prior.is_identity:
             sources = sources.without_shared_constant()

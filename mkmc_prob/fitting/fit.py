@@ -13,7 +13,7 @@ from ..stacks.pattern import warn_of_what_is_not_identified
 from ..stacks.stack import visible_objects
 from ..utils.arguments import checked, choice, positive, tolerance, whole
 from .result import MKMCResult
-from .solve import solve, warn_of_the_model
+from .solve import solve, warn_of_the_model, warn_of_what_stays_apart
 
 
 @checked(strength=positive, method=choice(*METHODS), tol=tolerance, max_iter=whole(least=1))
@@ -99,8 +99,8 @@ def fit(
     ConvergenceWarning
         Not converged within `max_iter`, or interrupted (Ctrl-C returns what there is).
     IdentifiabilityWarning
-        Objects missing in every kernel, kernels without visible objects, groups of objects that no
-        kernel connects.
+        Objects missing in every kernel, or visible only in kernels that share nothing; kernels
+        without visible objects; groups of objects that no kernel connects.
     MKMCWarning
         With ``sources="identical"``: kernels whose scales differ by more than a factor of 10, or
         whose entries all share a constant larger than the variance within the kernel.
@@ -135,6 +135,7 @@ def fit(
     )
     warn_of_the_model(problem)
     warn_of_what_is_not_identified(visible_objects(problem.stack.array))
+    warn_of_what_stays_apart(problem)
     solution = solve(
         problem, initial=initial, method=method, tol=tol, max_iter=max_iter, progress=progress
     )

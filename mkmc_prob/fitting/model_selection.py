@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+#: How messages call the baselines.
+SAID = {"mean": "mean imputation", "knn": "nearest-neighbor imputation"}
+#: With fewer held-out objects in all draws the verdict says how many there were.
+FEW = 20
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Verdict:
     """Whether the chosen model beats simple imputation on held-out rows.
@@ -58,7 +64,7 @@ class ModelSelection:
     >>> kernels, _ = datasets.make_fusion_problem(30, 3)
     >>> selection = select_model(remove_objects(kernels, 0.3, seed=0))
     >>> selection.verdict.table["use"].tolist()
-    ['model', 'model', 'model']
+    ['model', 'model', 'alone']
     """
 
     comparisons: xr.Dataset
@@ -149,7 +155,10 @@ class ModelSelection:
         error; ``others_help``, whether the other kernels help to predict this one (the score is
         higher than with sharing 0, by more than its standard error); and ``use``, the best of
         model, mean and knn imputation there: the model unless another one is better by more than
-        the standard error of the difference. A kernel that cannot be tested has NaN.
+        the standard error of the difference; "alone" instead of "model" if its sharing is 0, which
+        gives all missing objects the same row (what that gains over mean imputation is the
+        diagonal). Standard errors are over the draws, which hide some of the same objects. A kernel
+        that cannot be tested has NaN.
         """
         at, alone = self._index(self.chosen), self._alone()
         data = self.comparisons
@@ -180,29 +189,42 @@ class ModelSelection:
 
     def _sentence(self, table: pd.DataFrame, errors: dict[str, Any]) -> str:
         tested = table[table["held_out"] > 0]
-        ratio = float(tested["model"].mean() / tested["mean"].mean())
-        gain = _mean((errors["mean"] - errors["model"]).T)  # per draw
-        noise = float(np.nan_to_num(_standard_error(gain)))
-        change = float(np.nanmean(gain))
-        how = (
-            f"the model's relative error on held-out rows is {abs(1.0 - ratio):.0%} "
-            f"{'below' if ratio < 1.0 else 'above'} that of mean imputation"
-        )
-        if abs(change) <= noise:
-            how += ", which is within noise"
-        helped = table.index[table["others_help"]].tolist()
-        if not helped:
-            shares = "no kernel is predicted better with the help of the others"
-        elif len(helped) == len(table):
-            shares = "every kernel is predicted better with the help of the others"
-        else:
-            shares = f"the others help to predict {name_some(helped)}"
-        other = tested.index[(tested["use"] != "model")].tolist()
-        except_for = f"; do not use it for {name_some(other)}" if other else ""
-        untested = table.index[table["held_out"] == 0].tolist()
-        rest = f" {name_some(untested)} cannot be tested." if untested else ""
-        started = "interrupted: " if self.interrupted else ""
-        return f"{started}{how}{except_for}; {shares}.{rest}"
+        related = tested["sharing"] > 0.0
+        some = tested[related] if related.any() else tested
+        against = [self._against(name, some.index, errors) for name in ("mean", "knn")]
+        whose = "" if len(some) == len(tested) else " of these kernels"
+        parts = [
+            f"{_who_is_helped(tested)}; on held-out rows{whose} the relative error of the model is "
+            + " and ".join(against)
+        ]
+        for name in ("mean", "knn"):
+            better = tested.index[tested["use"] == name].tolist()
+            if better:
+                parts.append(f"{SAID[name]} predicts the rows of {name_some(better)} better")
+        if alone := tested.index[tested["use"] == "alone"].tolist():
+            parts.append(
+                f"{name_some(alone)} {'is' if len(alone) == 1 else 'are'} completed without the "
+                "others: all missing objects get the same similarities"
+            )
+        if untested := table.index[table["held_out"] == 0].tolist():
+            parts.append(f"{name_some(untested)} cannot be tested")
+        count = int(tested["held_out"].sum())
+        if count < FEW:
+            parts.append(f"only {count} objects could be held out")
+        if self.interrupted:
+            parts.append("the search was interrupted")
+        return "; ".join(parts) + "."
+
+    def _against(self, name: str, kernels: pd.Index, errors: dict[str, Any]) -> str:
+        """Return how the model's error compares with that of a baseline, over these kernels."""
+        places = self.comparisons.indexes["kernel"].get_indexer(kernels)
+        model, other = (_mean(errors[each][:, places].T) for each in ("model", name))  # per draw
+        ratio = float(np.nanmean(model) / np.nanmean(other))
+        noise = float(np.nan_to_num(_standard_error(other - model)))
+        side = "below" if ratio < 1.0 else "above"
+        error = noise / float(np.nanmean(other))
+        clear = "" if abs(float(np.nanmean(other - model))) > noise else ", within noise"
+        return f"{abs(1.0 - ratio):.0%} (± {error:.0%}{clear}) {side} that of {SAID[name]}"
 
     def _untested(self) -> str:
         if self.interrupted:
@@ -239,6 +261,12 @@ class ModelSelection:
         shown = [c for c in ("sharing", "model", "mean", "knn", "others_help", "use") if c in table]
         lines.append(table[shown].to_string(float_format="{:.3g}".format))
         lines.append(f"{self.comparisons.sizes['candidate']} candidates were compared: see .table")
+        tried = np.unique(self.comparisons["strength"].values)
+        if len(tried) > 2 and self.chosen.strength in tried[[0, -1]] and any(self.chosen.sharing):
+            end = "smallest" if self.chosen.strength == tried[0] else "largest"
+            lines.append(
+                f"strength {self.chosen.strength:g} is the {end} tried: add others beyond it"
+            )
         return "\n".join(lines)
 
     def plot(self, *, ax: "Axes | None" = None) -> "Axes":
@@ -263,11 +291,22 @@ def _standard_error(values: np.ndarray) -> np.ndarray:
     )
 
 
+def _who_is_helped(tested: pd.DataFrame) -> str:
+    """Return for which kernels the other kernels improve the prediction."""
+    helped = tested.index[tested["others_help"]].tolist()
+    if not helped:
+        return "The other kernels help to predict none of the kernels"
+    rest = [name for name in tested.index.tolist() if name not in helped]
+    if not rest:
+        return "The other kernels help to predict every kernel"
+    return f"The other kernels help to predict {name_some(helped)}, but not {name_some(rest)}"
+
+
 def _to_use(row: pd.Series) -> str:
     """Return what to use for a kernel: the model unless another is better beyond noise."""
     if not row["held_out"]:
         return "untested"
-    best, least = "model", row["model"]
+    best, least = "model" if row["sharing"] else "alone", row["model"]
     for name in ("mean", "knn"):
         if row[f"model-{name}"] > np.nan_to_num(row[f"se({name})"]) and row[name] < least:
             best, least = name, row[name]

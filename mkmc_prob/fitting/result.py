@@ -124,15 +124,20 @@ class MKMCResult(Solution):
         total, never = size * (size - 1) // 2, self._count_of_pairs()
         if not never:
             return ""
-        tied = tied_groups(visible_objects(self.observed))
+        tied = tied_groups(visible_objects(self._related()))
         alone = total - sum(len(group) * (len(group) - 1) // 2 for group in tied)
         how = "the kernels only bound their entries, and the prior chooses within the bounds"
         if alone:
             how += f";\n  the entries of {alone} come from the prior alone"
         if alone == never:
             how = "their entries come from the prior alone"
-        which = "pair of objects is" if never == 1 else "pairs of objects are"
-        return f"\n{never} of {total} {which} never observed together:\n  {how}"
+        verb = "is" if never == 1 else "are"
+        return f"\n{never} of {total} pairs of objects {verb} never observed together:\n  {how}"
+
+    def _related(self) -> xr.DataArray:
+        """Return the observed kernels that share anything; all if none does."""
+        shares = self.sources["sharing"] > 0.0
+        return self.observed.sel(kernel=shares[shares]["kernel"]) if shares.any() else self.observed
 
     def _count_of_pairs(self) -> int:
         """Return how many pairs of objects no kernel shows together."""
@@ -144,7 +149,7 @@ class MKMCResult(Solution):
 
     def never_seen_together(self) -> xr.DataArray:
         """Return which pairs no kernel shows together; see `diagnostics.never_seen_together`."""
-        return never_seen_together(self.observed)
+        return never_seen_together(self._related())
 
     def _repr_html_(self) -> str:
         lines = "<br>".join(repr(self).splitlines())
@@ -178,7 +183,8 @@ class MKMCResult(Solution):
             for a kernel without visible objects, ``correlation`` also for a zero kernel. Unless
             all kernels are the paper's, ``scale``, ``constant`` and ``sharing`` are those of
             `sources`, and M_vv stands for the kernel's own covariance,
-            scale (sharing M_vv + (1 - sharing) T_vv + constant).
+            scale (sharing M_vv + (1 - sharing) T_vv + constant); the last two columns are NaN for a
+            kernel that shares nothing with the model.
 
         Warns
         -----

@@ -136,7 +136,7 @@ def test_pairs_that_no_chain_of_kernels_ties_come_from_the_prior():
     assert "8 of 10 pairs" in repr(result)
     assert "the entries of 7 come from the prior alone" in repr(result)
     result = fit(stack_kernels(kernels[:1, :2, :2], visible=[[1, 0]]))
-    assert "1 of 1 pair of objects is never observed together:\n  their entries come" in repr(
+    assert "1 of 1 pairs of objects is never observed together:\n  their entries come" in repr(
         result
     )
     assert repr(result).endswith("come from the prior alone")

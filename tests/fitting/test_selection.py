@@ -37,6 +37,9 @@ from mkmc_prob.fitting.holdout import (
 from mkmc_prob.model.sources import Source
 from mkmc_prob.stacks.kernel_stack import KernelStack
 
+#: Some objects are visible in the third kernel alone, which shares nothing.
+pytestmark = pytest.mark.filterwarnings("ignore:objects .* visible only in kernels that share")
+
 
 def independent(seed, *, kernels=3, size=40, features=20, common=False, missing=0.2):
     """Linear kernels of normal features; with `common` ones, the features have one covariance."""
@@ -53,7 +56,7 @@ def independent(seed, *, kernels=3, size=40, features=20, common=False, missing=
 @pytest.fixture(scope="module")
 def fusion():
     truth, _ = datasets.make_fusion_problem(30, 3)
-    return truth, remove_objects(truth, 0.3, seed=0)
+    return truth, remove_objects(truth, 0.2, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -534,4 +537,4 @@ def test_an_interrupted_selection_marks_the_result(monkeypatch, fusion):
 def test_a_long_search_says_how_long(monkeypatch, capsys, fusion):
     monkeypatch.setattr(module, "LONG", 0.0)
     select_model(fusion[1], draws=2)
-    assert "select_model: about 0 s for 30 fits" in capsys.readouterr().err
+    assert "s for 30 fits, up to twice" in capsys.readouterr().err
