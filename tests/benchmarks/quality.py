@@ -22,6 +22,7 @@ import xarray as xr
 from threadpoolctl import threadpool_limits
 
 from mkmc_prob import (
+    complete,
     fit,
     knn_impute,
     mean_impute,
@@ -87,12 +88,10 @@ def data_sets() -> dict[str, xr.DataArray]:
 
 
 def _paper(stack: xr.DataArray) -> xr.DataArray:
-    return fit(stack, strength=0.1, sources="identical").completed
+    return fit(stack, strength=0.1, sources="identical", max_iter=300).completed
 
 
 def _complete(stack: xr.DataArray) -> xr.DataArray:
-    from mkmc_prob import complete
-
     return complete(stack).completed
 
 

@@ -1,7 +1,6 @@
 """A whole fit.
 
-`fit(stack, strength=..., tol=10)`, all else left at its default, at l = 2318, K = 7, 50 % missing,
-against the naive EM of the first table: seconds per naive iteration, measured here, times the
+`fit(stack, strength=..., sources="identical", tol=10)`, at l = 2318, K = 7, 50 % missing, against the naive EM of the first table: seconds per naive iteration, measured here, times the
 iterations that EM needs until it is where the default fit stopped. They are counted with
 `fit(method="em")`, of which 300 are run; where it was not there by then, the rest is extrapolated:
 EM's increments shrink like a power of the number of iterations, which is fitted to the second half
@@ -26,7 +25,8 @@ from mkmc_prob.errors import ConvergenceWarning
 def test_whole_fit(strength, full, benchmark, report):
     stack = incomplete(2318 if full else 40, 0.5)
     cap = 300 if full else 20
-    options = {"strength": strength, "tol": 10.0, "max_iter": 10_000 if full else cap}
+    model = {"strength": strength, "sources": "identical"}
+    options = model | {"tol": 10.0, "max_iter": 10_000 if full else cap}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the table says it
         start = time.perf_counter()
