@@ -44,7 +44,8 @@ def fit(
     sources
         How each kernel relates to the model matrix. "adaptive": each kernel has a scale and a
         constant of its own, estimated from it. "identical": the paper's model, in which all kernels
-        have one scale and no constant. A Dataset like ``result.sources`` holds both at its values.
+        have one scale and no constant. A Dataset like ``result.sources`` holds scale, constant and
+        sharing at its values.
     sharing
         From 0 to 1, the share of a kernel's variance that is common to all kernels: one number, one
         per kernel, or labeled by kernel. A kernel with sharing 0 is completed from itself alone.

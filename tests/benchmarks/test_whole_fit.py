@@ -1,12 +1,12 @@
 """A whole fit.
 
-`fit(stack, strength=..., sources="identical", tol=10)` at l = 2318, K = 7, 50 % missing, against the
-naive EM of the first table: seconds per naive iteration, measured here, times the iterations that
-EM needs until it is where the default fit stopped. They are counted with `fit(method="em")`, of
-which 300 are run; where it was not there by then, the rest is extrapolated: EM's increments shrink
-like a power of the number of iterations, which is fitted to the second half of the 300 and carried
-on. The last column says by how much EM's L after the 300 was below the default fit's (above it,
-where negative). At 0.001 the aim is 30 times.
+`fit(stack, strength=..., sources="identical", tol=10)` at l = 2318, K = 7, 50 % missing, against
+the naive EM of the first table: seconds per naive iteration, measured here, times the iterations
+that EM needs until it is where the default fit stopped. They are counted with `fit(method="em")`,
+of which 300 are run; where it was not there by then, the rest is extrapolated: EM's increments
+shrink like a power of the number of iterations, which is fitted to the second half of the 300 and
+carried on. The last column says by how much EM's L after the 300 was below the default fit's
+(above it, where negative). At 0.001 the aim is 30 times.
 """
 
 import time
