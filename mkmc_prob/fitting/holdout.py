@@ -25,7 +25,7 @@ from .solve import seen_problem
 #: The share of a kernel's visible objects that a draw hides, and the fewest that it must show.
 HELD_OUT, FEWEST = 0.25, 3
 #: A comparison needs the remaining gain to be below this many nats per visible object.
-LOOSE = 1e-3
+LOOSE = 1e-2
 #: The fewest steps in a window of a comparison's stopping rule.
 FEWEST_STEPS = 2
 #: The most steps of a fit that is only compared.

@@ -121,8 +121,8 @@ def select_model(
     gain over 0 exceeds its standard error and 0.002 nats per object. A kernel none of whose objects
     can be tested gets sharing 0, and so does a kernel that would be left alone. If some kernel is
     now at 0 and at least two are not, an unrelated kernel may have misled the first step: it is
-    held at 0, and both steps are repeated for the others, at most twice. Last, the strengths are
-    compared at the chosen sharings.
+    held at 0, and both steps are repeated for the others, at most twice. Last, the strengths next
+    to the chosen one are compared with it at the chosen sharings.
 
     The score of a held-out block is its conditional density with its scale at its maximum, because
     nearly singular kernels make the plain density overconfident. An object is not held out if it
@@ -253,7 +253,7 @@ class Search:
             apart = sharing == 0.0
             if apart.all():
                 break
-            strength = self._choose_strength(sharing)
+            strength = self._choose_strength(sharing, self.strengths)
             chosen = self._choose_sharings(strength, apart)
             new = (chosen == 0.0) & ~apart
             if not new.any() or (chosen > 0.0).sum() < 2:
@@ -263,10 +263,18 @@ class Search:
         if not chosen.any():
             return self._untested()  # the strength has no effect
         near = Setting(strength, tuple(np.where(chosen > 0.0, 1.0, 0.0).tolist()))
-        return Setting(self._choose_strength(chosen, near), tuple(chosen.tolist()))
+        at = self.strengths.index(strength)
+        neighbors = self.strengths[max(at - 1, 0) : at + 2]
+        best = self._choose_strength(chosen, neighbors, near)
+        return Setting(best, tuple(chosen.tolist()))
 
-    def _choose_strength(self, sharing: NDArray[np.float64], start: Setting | None = None) -> float:
-        path = [Setting(strength, tuple(sharing.tolist())) for strength in self.strengths]
+    def _choose_strength(
+        self,
+        sharing: NDArray[np.float64],
+        strengths: Sequence[float],
+        start: Setting | None = None,
+    ) -> float:
+        path = [Setting(strength, tuple(sharing.tolist())) for strength in strengths]
         self._compare(path, "strengths", start)
         totals = [self._total(self.found[setting]) for setting in path]
         # Of equal ones that nearest to 1.
@@ -328,7 +336,7 @@ class Search:
         if self._told:
             return
         self._told = True
-        fits = len(self.draws) * (2 * len(self.strengths) + len(self.sharings))
+        fits = len(self.draws) * (len(self.strengths) + len(self.sharings) + 3)
         each = sum(outcome.seconds for outcome in first) / len(first)
         seconds = each * fits / min(self.workers, len(self.draws))
         if seconds > LONG:

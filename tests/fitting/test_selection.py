@@ -537,4 +537,4 @@ def test_an_interrupted_selection_marks_the_result(monkeypatch, fusion):
 def test_a_long_search_says_how_long(monkeypatch, capsys, fusion):
     monkeypatch.setattr(module, "LONG", 0.0)
     select_model(fusion[1], draws=2)
-    assert "s for 30 fits, up to twice" in capsys.readouterr().err
+    assert "s for 26 fits, up to twice" in capsys.readouterr().err
