@@ -262,7 +262,7 @@ class Search:
         self._alone()
         if not chosen.any():
             return self._untested()  # the strength has no effect
-        near = Setting(strength, tuple(np.where(chosen > 0.0, 1.0, 0.0).tolist()))
+        near = Setting(strength, tuple(np.where(apart, 0.0, 1.0).tolist()))
         at = self.strengths.index(strength)
         neighbors = self.strengths[max(at - 1, 0) : at + 2]
         best = self._choose_strength(chosen, neighbors, near)
@@ -280,6 +280,7 @@ class Search:
         # Of equal ones that nearest to 1.
         order = sorted(path, key=lambda setting: abs(np.log(setting.strength)))
         best = max(order, key=lambda setting: totals[path.index(setting)])
+        self._keep_models(best)
         return best.strength
 
     def _choose_sharings(self, strength: float, apart: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -289,6 +290,7 @@ class Search:
         shares = [1.0, *self.sharings, *([] if 0.0 in self.sharings else [0.0])]
         path = [setting(share) for share in shares[1:] if share > 0.0]
         self._compare(path, "sharings", setting(1.0))
+        self._keep_models(setting(1.0))
         self._alone()
         candidates = {
             share: self.found[setting(share)] if share else self._alone() for share in shares
@@ -306,6 +308,13 @@ class Search:
             chosen[:] = 0.0  # there is none to share with
         return chosen
 
+    def _keep_models(self, kept: Setting) -> None:
+        """Free the memory of all models but those of one candidate, from which others start."""
+        for setting, candidate in self.found.items():
+            if setting != kept:
+                bare = [outcome._replace(model=None) for outcome in candidate.outcomes]
+                self.found[setting] = candidate._replace(outcomes=bare)
+
     def _alone(self) -> Candidate:
         """Return every kernel alone, which does not depend on the strength."""
         setting = self._untested()
@@ -320,7 +329,7 @@ class Search:
             return
         self._bar.set_description(f"select_model: {what}")
         models: list[GaussianModel | None] = [None] * len(self.draws)
-        if start is not None and start in self.found:
+        if start is not None:
             models = [outcome.model for outcome in self.found[start].outcomes]
         tasks = [(draw, path, model) for draw, model in zip(self.draws, models, strict=True)]
         by_draw = []
