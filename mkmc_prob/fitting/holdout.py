@@ -26,8 +26,8 @@ from .solve import seen_problem
 HELD_OUT, FEWEST = 0.25, 3
 #: A comparison needs the remaining gain to be below this many nats per visible object.
 LOOSE = 1e-2
-#: The fewest steps in a window of a comparison's stopping rule.
-FEWEST_STEPS = 2
+#: The fewest steps in a window of a comparison's stopping rule: from T, and from a near model.
+FEWEST_STEPS, FEWEST_WARM = 2, 1
 #: The most steps of a fit that is only compared.
 MOST_STEPS = 500
 #: A residual below this share of the held-out block's variance is rounding.
@@ -152,7 +152,8 @@ def approach(problem: Problem, start: GaussianModel | None) -> tuple[GaussianMod
     em, aside = seen_problem(problem)
     initial = em.initial_model() if start is None else aside.restrict_model(start)
     tol = LOOSE * float(problem.stack.visible.sum())
-    ascent = Ascent(Geodesic(em, fewest=FEWEST_STEPS), initial, tol=tol)
+    fewest = FEWEST_STEPS if start is None else FEWEST_WARM
+    ascent = Ascent(Geodesic(em, fewest=fewest), initial, tol=tol)
     ascent.run(max_iter=MOST_STEPS, progress=False)
     model = GaussianModel.of(aside.extend(ascent.model.matrix), problem.stack.objects)
     constants = dict(zip(ascent.sources.names, ascent.sources.constant, strict=True))
