@@ -66,6 +66,9 @@ class Problem(NamedTuple):
                     "degrees_of_freedom: the sources have theirs. Pass them to "
                     "Sources.estimated(stack, degrees_of_freedom=...)."
                 )
+            # Checked, and a copy.
+            degrees = sources.degrees_of_freedom
+            sources = Sources.of_dataset(sources.dataset, checked.names, degrees)
         elif isinstance(sources, xr.Dataset):
             sources = Sources.of_dataset(sources, checked.names, degrees_of_freedom)
         elif sources == "adaptive":

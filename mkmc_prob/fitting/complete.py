@@ -12,12 +12,15 @@ from ..errors import KernelError
 from ..model.prior import WishartPrior
 from ..stacks.definite import repair_spectrum
 from ..stacks.degrees import DegreesOfFreedom
+from ..utils.arguments import Check
 from .fit import fit
 from .result import MKMCResult
 from .selection import SHARINGS, STRENGTHS, select_model
 
-#: Arguments of `fit` that the selection decides.
-DECIDED = ("strength", "sources")
+#: Options that are passed on to `fit`.
+OPTIONS = ("method", "tol", "max_iter", "initial")
+#: How `fit` checks them: before the search, which can take long.
+FIT_CHECKS: dict[str, Check] = fit.checks  # type: ignore[attr-defined]
 
 
 def complete(
@@ -85,11 +88,14 @@ def complete(
     >>> bool((result.sources["sharing"] > 0.0).all())
     True
     """
-    for name in DECIDED:
-        if name in options:
+    for name, value in options.items():
+        if name not in OPTIONS:
             raise KernelError(
-                f"{name}: complete chooses it. Pass its candidates, or call fit for one model."
+                f"{name}: complete chooses it, or has no such option. Pass some of {OPTIONS}; for "
+                "one model of your own call fit."
             )
+        if name in FIT_CHECKS:
+            options[name] = FIT_CHECKS[name](value, name)
     if repair:
         stack = repair_spectrum(stack)
     common: dict[str, Any] = {"prior": prior, "degrees_of_freedom": degrees_of_freedom}
@@ -105,6 +111,8 @@ def complete(
         progress=progress,
         **common,
     )
+    if prior is not None:
+        common["prior"] = prior.with_strength(selection.best["strength"])
     result = fit(stack, **selection.best, **common, progress=progress, **options)
     interrupted = result.interrupted or selection.interrupted
     return dataclasses.replace(result, selection=selection, interrupted=interrupted)

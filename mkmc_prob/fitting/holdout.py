@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from ..em.ascent import Ascent
 from ..em.geodesic import Geodesic
 from ..em.problem import Problem
+from ..errors import IndefiniteKernelError, MonotonicityError
 from ..evaluation.baselines import impute_means, impute_neighbors
 from ..linalg.cholesky import cholesky, log_determinant, solve
 from ..linalg.symmetric import Matrix, symmetrize
@@ -25,9 +26,9 @@ from .solve import seen_problem
 #: The share of a kernel's visible objects that a draw hides, and the fewest that it must show.
 HELD_OUT, FEWEST = 0.25, 3
 #: A comparison needs the remaining gain to be below this many nats per visible object.
-LOOSE = 1e-2
-#: The fewest steps in a window of a comparison's stopping rule: from T, and from a near model.
-FEWEST_STEPS, FEWEST_WARM = 2, 1
+LOOSE = 1e-3
+#: The fewest steps in a window of a comparison's stopping rule.
+FEWEST_STEPS = 2
 #: The most steps of a fit that is only compared.
 MOST_STEPS = 500
 #: A residual below this share of the held-out block's variance is rounding.
@@ -119,13 +120,23 @@ def compare_path(draw: Draw, path: Sequence[Setting], start: GaussianModel | Non
         for setting in path:
             began = time.perf_counter()
             problem = training_problem(draw, training, setting)
-            reached, sources, evaluations = approach(problem, model)
+            try:
+                reached, sources, evaluations = approach(problem, model)
+                score, error = scores(draw, problem, reached, sources)
+            except (MonotonicityError, IndefiniteKernelError):  # beyond double precision
+                outcomes.append(impossible(draw, time.perf_counter() - began))
+                continue
             model = reached if any(setting.sharing) else model
-            score, error = scores(draw, problem, reached, sources)
             seconds = time.perf_counter() - began
             kept = reached if any(setting.sharing) else None
             outcomes.append(Outcome(score, error, kept, evaluations, seconds))
     return outcomes
+
+
+def impossible(draw: Draw, seconds: float) -> Outcome:
+    """Return the outcome of a candidate that cannot be fitted: it is never chosen."""
+    score = np.where(draw.hidden.any(axis=1), -np.inf, 0.0)
+    return Outcome(score, np.full(len(score), np.nan), None, 0, seconds)
 
 
 def training_problem(draw: Draw, training: KernelStack, setting: Setting) -> Problem:
@@ -152,8 +163,7 @@ def approach(problem: Problem, start: GaussianModel | None) -> tuple[GaussianMod
     em, aside = seen_problem(problem)
     initial = em.initial_model() if start is None else aside.restrict_model(start)
     tol = LOOSE * float(problem.stack.visible.sum())
-    fewest = FEWEST_STEPS if start is None else FEWEST_WARM
-    ascent = Ascent(Geodesic(em, fewest=fewest), initial, tol=tol)
+    ascent = Ascent(Geodesic(em, fewest=FEWEST_STEPS), initial, tol=tol)
     ascent.run(max_iter=MOST_STEPS, progress=False)
     model = GaussianModel.of(aside.extend(ascent.model.matrix), problem.stack.objects)
     constants = dict(zip(ascent.sources.names, ascent.sources.constant, strict=True))

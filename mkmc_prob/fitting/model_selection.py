@@ -73,20 +73,18 @@ class ModelSelection:
 
     def to_dataset(self) -> xr.Dataset:
         """Return everything as one Dataset; `of_dataset` reads it back."""
-        attrs = {
-            "strength": self.chosen.strength,
-            "sharing": list(self.chosen.sharing),
-            "interrupted": int(self.interrupted),
-        }
-        return self.comparisons.assign_attrs(attrs)
+        attrs = {"strength": self.chosen.strength, "interrupted": int(self.interrupted)}
+        chosen = self.comparisons.assign(chosen_sharing=("kernel", list(self.chosen.sharing)))
+        return chosen.assign_attrs(attrs)
 
     @classmethod
     def of_dataset(cls, given: xr.Dataset) -> "ModelSelection":
         """Return the selection of which `to_dataset` made `given`."""
-        sharing = tuple(map(float, np.atleast_1d(given.attrs["sharing"])))
+        sharing = tuple(given["chosen_sharing"].values.astype(float).tolist())
         chosen = Setting(float(given.attrs["strength"]), sharing)
         interrupted = bool(given.attrs["interrupted"])
-        return cls(given.drop_attrs(deep=False), chosen, interrupted)
+        comparisons = given.drop_vars("chosen_sharing").drop_attrs(deep=False)
+        return cls(comparisons, chosen, interrupted)
 
     @property
     def best(self) -> dict[str, Any]:
@@ -219,6 +217,8 @@ class ModelSelection:
         """Return how the model's error compares with that of a baseline, over these kernels."""
         places = self.comparisons.indexes["kernel"].get_indexer(kernels)
         model, other = (_mean(errors[each][:, places].T) for each in ("model", name))  # per draw
+        if not np.nanmean(other) > 0.0:
+            return f"{np.nanmean(model):.2g}, while {SAID[name]} is exact,"
         ratio = float(np.nanmean(model) / np.nanmean(other))
         noise = float(np.nan_to_num(_standard_error(other - model)))
         side = "below" if ratio < 1.0 else "above"
@@ -308,6 +308,7 @@ def _to_use(row: pd.Series) -> str:
         return "untested"
     best, least = "model" if row["sharing"] else "alone", row["model"]
     for name in ("mean", "knn"):
-        if row[f"model-{name}"] > np.nan_to_num(row[f"se({name})"]) and row[name] < least:
+        noise = np.nan_to_num(row[f"se({name})"], nan=np.inf)  # of a single draw
+        if row[f"model-{name}"] > noise and row[name] < least:
             best, least = name, row[name]
     return best

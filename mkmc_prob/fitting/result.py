@@ -23,7 +23,7 @@ from ..utils.netcdf import open_tree, write_netcdf
 from ..utils.version import __version__
 from .information import missing_information
 from .model_selection import ModelSelection
-from .solve import Solution
+from .solve import Solution, sources_dataset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,8 @@ class MKMCResult(Solution):
     prior : WishartPrior
     sources : Dataset
         How each kernel relates to the model, by ``kernel``: ``scale``, ``constant`` and
-        ``sharing``; attribute ``shared_constant``. The constants are those at `model`.
+        ``sharing``, and whether the constant was ``estimated``; attribute ``shared_constant``. The
+        constants are those at `model`.
     degrees_of_freedom : DataArray
     method : str
     tol : float
@@ -380,8 +381,8 @@ def _from_datatree(tree: xr.DataTree) -> MKMCResult:
     degrees = constants["degrees_of_freedom"]
     if tree.attrs["mkmc_prob_layout"] == FIRST_LAYOUT:
         names = degrees["kernel"].values
-        sources = Sources.identical(names.tolist()).dataset.assign_coords(kernel=names)
-        sources.attrs["constants"] = "held"
+        paper = Sources.identical(names.tolist())
+        sources = sources_dataset(paper, paper).assign_coords(kernel=names)
         missing = trace["gain_q_function"].isnull() if "gain_q_function" in trace else False
         trace["gain_constants"] = (0.0 * trace["penalized_log_likelihood"]).where(~missing)
     else:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
@@ -15,7 +16,7 @@ from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..model.sources import sharing_number
 from ..stacks.degrees import DegreesOfFreedom
-from ..stacks.labels import match
+from ..stacks.labels import as_labels, match
 from ..utils.arguments import checked, positive, seed, several, whole
 from ..utils.processes import in_processes
 from .holdout import (
@@ -79,7 +80,8 @@ def select_model(
     structures
         The structures of the model matrix: ``("full",)``.
     prior
-        A prior whose scale is used with each strength.
+        A prior whose scale is used with each strength; fit the choice with
+        ``prior.with_strength(...)``, as `complete` does.
     degrees_of_freedom
         As in `fit`.
     groups
@@ -154,6 +156,8 @@ def select_model(
 def _groups(given: Any, problem: Problem) -> NDArray[np.intp]:
     """Return the group of each object as a number."""
     objects = problem.stack.objects
+    if isinstance(given, pd.Series):
+        given = xr.DataArray(given.to_numpy(), dims="object", coords={"object": given.index})
     if isinstance(given, xr.DataArray):
         if given.dims != ("object",) or "object" not in given.indexes:
             raise KernelError(
@@ -161,14 +165,22 @@ def _groups(given: Any, problem: Problem) -> NDArray[np.intp]:
                 "('object',) and its labels."
             )
         missing = "groups: none for object {}. Add it."
-        given = given.values[match(objects, given["object"].values, missing)]
-    labels = np.asarray(given)
+        known = as_labels(given.indexes["object"], "groups, objects")
+        given = given.values[match(objects, known, missing)]
+    try:
+        labels = np.asarray(given, dtype=object)
+    except ValueError as error:
+        raise KernelError("groups: not one label per object. Pass one label each.") from error
     if labels.shape != (len(objects),):
         raise KernelError(
             f"groups: shape {labels.shape} found for {len(objects)} objects. Pass one label each."
         )
-    _, numbers = np.unique(labels, return_inverse=True)
-    return numbers
+    if (absent := pd.isna(labels) | np.ma.getmaskarray(given)).any():
+        raise KernelError(
+            f"groups: none for object {objects[absent][0].item()!r}. Give an object that belongs "
+            "to no group a label of its own."
+        )
+    return np.asarray(pd.factorize(np.array([repr(label) for label in labels]))[0], dtype=np.intp)
 
 
 class Candidate(NamedTuple):
@@ -249,6 +261,7 @@ class Search:
         if (sharing > 0.0).sum() < 2:
             sharing[:] = 0.0
         chosen = np.zeros_like(sharing)
+        self._alone()
         for _ in range(1 + ROUNDS):
             apart = sharing == 0.0
             if apart.all():
@@ -259,7 +272,6 @@ class Search:
             if not new.any() or (chosen > 0.0).sum() < 2:
                 break
             sharing = np.where(chosen == 0.0, 0.0, 1.0)
-        self._alone()
         if not chosen.any():
             return self._untested()  # the strength has no effect
         near = Setting(strength, tuple(np.where(apart, 0.0, 1.0).tolist()))
@@ -405,5 +417,5 @@ class Search:
 
 def is_clear(gain: NDArray[np.float64]) -> bool:
     """Return whether a gain by draw exceeds its standard error and 0.002 nats per object."""
-    error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
+    error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else np.inf
     return bool(gain.mean() > max(error, LEAST_GAIN))

@@ -20,13 +20,11 @@ from ..model.sources import Sources
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import name_some
 from ..stacks.moments import block_moments
-from ..stacks.stack import visible_objects, warn_of_scales
+from ..stacks.stack import warn_of_scales
 from .unseen import Unseen
 
 #: A constant that is larger than the variance within each kernel is worth a warning.
 LARGE_CONSTANT = 1.0
-#: In the attributes of `result.sources`: whether the fit chose the constants.
-ESTIMATED = "estimated"
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +116,8 @@ def problem_of_result(result: FitResult) -> Problem:
     """Return the problem that a result solves; constants that the fit estimated are free again."""
     degrees, names = result.degrees_of_freedom.values, result.observed["kernel"].values.tolist()
     sources = Sources.of_dataset(result.sources, names, degrees)
-    if result.sources.attrs.get("constants") == ESTIMATED:
-        free = visible_objects(result.observed).any("object").values
-        sources = sources.with_constants(np.where(free, np.nan, sources.constant))
+    free = result.sources["estimated"].sel(kernel=names).values.astype(bool)
+    sources = sources.with_constants(np.where(free, np.nan, sources.constant))
     return Problem.of(result.observed, result.prior, sources=sources)
 
 
@@ -158,7 +155,7 @@ def _solution(ascent: Ascent, aside: Unseen, problem: Problem, method: str) -> S
             names=stack.names,
         ),
         prior=aside.prior,
-        sources=_dataset(sources, problem.sources).assign_coords(kernels),
+        sources=sources_dataset(sources, problem.sources).assign_coords(kernels),
         degrees_of_freedom=xr.DataArray(
             sources.degrees_of_freedom, dims="kernel", coords=kernels, name="degrees_of_freedom"
         ),
@@ -171,11 +168,10 @@ def _solution(ascent: Ascent, aside: Unseen, problem: Problem, method: str) -> S
     return solution
 
 
-def _dataset(sources: Sources, given: Sources) -> xr.Dataset:
-    """Return the sources at the end of the ascent, with a note of what it held."""
-    dataset = sources.dataset
-    dataset.attrs["constants"] = ESTIMATED if given.is_estimated.any() else "held"
-    return dataset
+def sources_dataset(sources: Sources, given: Sources) -> xr.Dataset:
+    """Return the sources at the end of an ascent, with a note of which constants it chose."""
+    about = {"long_name": "whether the fit chose the constant"}
+    return sources.dataset.assign(estimated=("kernel", given.is_estimated, about))
 
 
 def _left_out(problem: Problem, em: EM) -> ExpectedStatistics | None:

@@ -30,6 +30,9 @@ from .prior import WishartPrior
 
 #: A sharing: the share of a kernel's variance that is common to all kernels.
 sharing_number = real(lambda number: 0 <= number <= 1, "a number from 0 to 1")
+#: The largest shared constant: with larger ones, products with M, whose entries are about b, lose
+#: what the kernels say. Beyond it a kernel's constant is its own.
+LARGEST_SHARED = 1e6
 #: A constant's variance, in units of the kernel's scale; squares of its products stay in range.
 not_negative = real(
     lambda number: 0 <= number <= LARGEST_WEIGHT, f"a number >= 0 (at most {LARGEST_WEIGHT:g})"
@@ -353,7 +356,8 @@ class Sources:
         shared = [found.off_diagonal for found in moments if not np.isnan(found.off_diagonal)]
         # A kernel without visible objects has no constant that could be estimated.
         constant = np.where(checked.visible.any(axis=1), np.nan, 0.0)
-        return cls(names, scale, constant, shares, degrees, max(0.0, min(shared, default=0.0)))
+        common = min(max(0.0, min(shared, default=0.0)), LARGEST_SHARED)
+        return cls(names, scale, constant, shares, degrees, common)
 
     @classmethod
     def of_dataset(
@@ -384,8 +388,19 @@ class Sources:
                 ("sharing", sharing_number),
             )
         )
+        for name in ("scale", "constant", "sharing"):
+            if given[name].dims != ("kernel",):
+                raise KernelError(
+                    f"sources, {name}: dims {given[name].dims} found; one number per kernel is "
+                    "needed."
+                )
+        if "shared_constant" not in given.attrs:
+            raise KernelError(
+                "sources: it has no attribute 'shared_constant', the b of the prior's scale "
+                "T = I + b J. Set it, to 0 for the identity."
+            )
         degrees = degrees_per_kernel(degrees_of_freedom, names)
-        shared = not_negative(given.attrs.get("shared_constant", 0.0), "sources, shared_constant")
+        shared = not_negative(given.attrs["shared_constant"], "sources, shared_constant")
         return cls(names, scale, constant, sharing, degrees, shared)
 
     def __repr__(self) -> str:

@@ -29,6 +29,7 @@ from mkmc_prob import (
 from mkmc_prob.diagnostics import check_monotone, kernel_agreement, object_predictive
 from mkmc_prob.em.methods import METHODS
 from mkmc_prob.fitting import maxima
+from mkmc_prob.fitting.solve import problem_of_result
 
 REFERENCE = reference("sources.json")
 seeds = st.integers(0, 2**32 - 1)
@@ -416,8 +417,9 @@ def test_held_sources_give_the_same_fit(method):
     steps = {"method": method, "tol": 1e-11}
     free = fit(stack, sharing=[1.0, 0.7, 0.4], **steps)
     held = fit(stack, sources=free.sources, **steps)
-    assert held.sources.attrs["constants"] == "held"
-    xr.testing.assert_equal(held.sources, free.sources)
+    assert not held.sources["estimated"].any()
+    both = (held.sources, free.sources)
+    xr.testing.assert_equal(*(each.drop_vars("estimated") for each in both))
     np.testing.assert_allclose(held.model.matrix, free.model.matrix, rtol=1e-5)
     level = pytest.approx(free.penalized_log_likelihood, abs=1e-9)
     assert held.penalized_log_likelihood == level
@@ -474,3 +476,46 @@ def test_starts_of_other_ascents_are_in_the_kernels_units():
         assert one.table["is_maximum"].all()
     models = [one.best.model.matrix for one in found]
     np.testing.assert_allclose(models[1], models[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("sharing", [1.0, 0.9])
+def test_constants_that_all_kernels_share_do_not_cancel(sharing):
+    """The completed kernels less the constant hardly change, whatever its size."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((12, 6))
+    noise = 0.5 * rng.standard_normal((2, 12, 6))
+    kernels = np.array([f @ f.T / 6 for f in (x, x + noise[0], x + noise[1])])
+    visible = np.ones((3, 12), bool)
+    visible[0, :4] = visible[1, 4:8] = visible[2, 8:] = False
+    found = [
+        fit(stack_kernels(kernels + z, visible=visible), sharing=sharing, tol=1e-9).completed - z
+        for z in (1e3, 1e5, 1e8, 1e9)
+    ]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-3)
+    # From 1e6 on, the kernels' constants are their own, which is another model, not rounding.
+    np.testing.assert_allclose(found[0], found[2], atol=0.4)
+    np.testing.assert_allclose(found[0], found[3], atol=0.4)
+
+
+def test_held_and_free_constants_stay_so_in_diagnostics():
+    stack = small_stack(size=8)
+    given = fit(stack).sources.copy(deep=True)
+    given["constant"] = ("kernel", [np.nan, 5.0, np.nan])
+    result = fit(stack, sources=given)
+    assert result.sources["estimated"].values.tolist() == [True, False, True]
+    constants = problem_of_result(result).sources.constant
+    np.testing.assert_array_equal(np.isnan(constants), [True, False, True])
+    assert constants[1] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda given: given.drop_attrs(), "shared_constant"),
+        (lambda given: given.isel(kernel=0), "dims"),
+    ],
+)
+def test_sources_that_are_not_whole_are_named(change, words):
+    stack = small_stack()
+    with pytest.raises(KernelError, match=words):
+        fit(stack, sources=change(fit(stack).sources))

@@ -1,6 +1,7 @@
 """The choice of a model by held-out objects: draws, scores, rules, verdict."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from hypothesis import given, settings
@@ -204,8 +205,8 @@ def flat(value, draws=4, kernels=3):
 
 def test_equal_strengths_go_to_the_one_nearest_to_1(monkeypatch):
     found, asked = search(lambda s: flat(0.0), monkeypatch, strengths=(30.0, 3.0, 0.1))
-    assert [s.strength for s in asked[0]] == [30.0, 3.0, 0.1]
-    assert {s.strength for s in asked[1]} == {3.0}
+    assert [s.strength for s in asked[1]] == [30.0, 3.0, 0.1]
+    assert {s.strength for s in asked[2]} == {3.0}
     # Nothing is better than sharing nothing, and then the strength has no effect.
     assert found.best == {"strength": 1.0, "sharing": {"Q1": 0.0, "Q2": 0.0, "Q3": 0.0}}
 
@@ -278,12 +279,12 @@ def test_ctrl_c_returns_what_is_known(monkeypatch):
             raise KeyboardInterrupt
         return flat(setting.strength == 10.0)
 
-    with pytest.warns(ConvergenceWarning, match="best of the 2 candidates"):
+    with pytest.warns(ConvergenceWarning, match="best of the 3 candidates"):
         found, _ = search(scores, monkeypatch)
     assert found.interrupted
     assert found.best == {"strength": 10.0, "sharing": {"Q1": 1.0, "Q2": 1.0, "Q3": 1.0}}
-    assert "Interrupted" in found.verdict.sentence
-    assert "Interrupted" in repr(found)
+    assert "the search was interrupted" in found.verdict.sentence
+    assert "the search was interrupted" in repr(found)
 
 
 def test_ctrl_c_at_once_leaves_the_default(monkeypatch):
@@ -508,7 +509,7 @@ def test_complete_repairs_only_if_asked():
 
 @pytest.mark.parametrize("option", ["strength", "sources"])
 def test_complete_decides_the_model(option):
-    with pytest.raises(KernelError, match=f"{option}: complete chooses it"):
+    with pytest.raises(KernelError, match=f"{option}: complete chooses it, or has no such"):
         complete(small_stack(), **{option: 1.0})
 
 
@@ -538,3 +539,73 @@ def test_a_long_search_says_how_long(monkeypatch, capsys, fusion):
     monkeypatch.setattr(module, "LONG", 0.0)
     select_model(fusion[1], draws=2)
     assert "s for 26 fits, up to twice" in capsys.readouterr().err
+
+
+# --- found by trying to break it ------------------------------------------------------------------
+
+
+def test_a_prior_gets_the_chosen_strength(fusion):
+    result = complete(fusion[1], prior=WishartPrior(5.0, np.eye(30)), draws=2)
+    assert result.prior.strength == result.selection.best["strength"]
+
+
+@pytest.mark.parametrize("options", [{"tol": -1}, {"method": "x"}, {"max_iter": 0}, {"foo": 1}])
+def test_options_of_the_fit_are_checked_before_the_search(monkeypatch, options):
+    monkeypatch.setattr(module, "hidden_objects", None)  # the search would fail
+    with pytest.raises(KernelError, match=next(iter(options))):
+        complete(small_stack(), **options)
+
+
+def test_groups_in_a_series_are_aligned_by_label(fusion):
+    _, incomplete = fusion
+    groups = pd.Series(np.arange(30) // 5, index=incomplete["object"].values)
+    one, other = (
+        select_model(incomplete, draws=2, groups=given).comparisons["score"]
+        for given in (groups, groups[::-1])
+    )
+    assert one.identical(other)
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_groups_without_a_label_are_named(missing):
+    groups = ["a", missing, "a", "b", "b", "c"]
+    with pytest.raises(KernelError, match="groups: none for object 'p1'"):
+        select_model(small_stack(), groups=groups)
+
+
+def test_a_baseline_that_is_exact_is_said():
+    ones = np.ones((6, 6))
+    stack = stack_kernels(np.array([ones] * 2), visible=[[1] * 5 + [0], [1] * 6])
+    assert "mean imputation is exact" in repr(complete(stack))
+
+
+def test_the_result_of_a_single_kernel_can_be_saved(tmp_path):
+    from mkmc_prob import load_result
+
+    features = np.random.default_rng(0).standard_normal((8, 4))
+    with pytest.warns(UserWarning, match="missing in every kernel"):
+        result = complete(stack_kernels((features @ features.T)[None], visible=[[1] * 6 + [0] * 2]))
+    result.save(tmp_path / "one.nc")
+    assert load_result(tmp_path / "one.nc").identical(result)
+
+
+def test_a_candidate_beyond_double_precision_is_never_chosen(monkeypatch, fusion):
+    from mkmc_prob import MonotonicityError
+
+    space = module.compare_path.__globals__
+    approach = space["approach"]
+
+    def fragile(problem, start):
+        if problem.prior.strength < 1.0:
+            raise MonotonicityError("it fell")
+        return approach(problem, start)
+
+    monkeypatch.setitem(space, "approach", fragile)
+    selection = select_model(fusion[1], strengths=[0.1, 1.0], draws=2)
+    assert selection.best["strength"] == 1.0
+    assert np.isneginf(selection.table["score"]).any()
+
+
+def test_a_single_draw_decides_nothing():
+    gain = np.array([1.0])
+    assert not module.is_clear(gain)
