@@ -82,10 +82,6 @@ class Problem(NamedTuple):
             sources = sources.without_shared_constant()
         return cls(checked, sources.prior(prior, checked.objects), sources, structure)
 
-    def with_sources(self, sources: Sources) -> "Problem":
-        """Return the problem with other sources that have the same shared constant."""
-        return self._replace(sources=sources)
-
     def with_strength(self, strength: float) -> "Problem":
         """Return the problem with another strength of the prior."""
         return self._replace(prior=self.prior.with_strength(strength))

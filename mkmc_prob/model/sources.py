@@ -319,6 +319,9 @@ class Sources:
     ) -> "Sources":
         """Return scales and the shared constant by moments, with constants to be estimated.
 
+        The shared constant is the smallest mean off-diagonal entry, in units of the scale, but at
+        least 0 and at most 1e6.
+
         Equations :eq:`eq-scale` and :eq:`eq-shared-constant` of the derivation.
 
         Parameters
@@ -460,10 +463,6 @@ class Sources:
     def with_constants(self, constant: NDArray[np.float64]) -> "Sources":
         """Return the same sources with these constants."""
         return self._like(constant=constant)
-
-    def with_sharing(self, sharing: NDArray[np.float64]) -> "Sources":
-        """Return the same sources with other sharings."""
-        return self._like(sharing=sharing)
 
     def without_shared_constant(self) -> "Sources":
         """Return the sources under a prior whose scale the user chose."""
