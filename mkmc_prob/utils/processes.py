@@ -84,13 +84,23 @@ def in_processes(
         batch_size=1,
         return_as="generator" if ordered else "generator_unordered",
     )
-    results = pool(delayed(_in_worker)(function, task) for task in tasks)
+    ended = threading.Event()
+
+    def submitted() -> Iterator[Any]:
+        for task in tasks:
+            if ended.is_set():
+                return
+            yield delayed(_in_worker)(function, task)
+
+    results = pool(submitted())
     chain: list[BaseException] = []
     try:
         for chain, result in results:
             if chain:
                 break
             yield result
+        else:
+            ended.set()
     except BrokenExecutor as error:
         raise PoolError(
             "workers: a worker process died. If it ran out of memory, use fewer workers."
@@ -102,9 +112,16 @@ def in_processes(
             "functions and data that can be pickled."
         ) from error
     finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # joblib warns of generators that are closed early
-            results.close()
+        try:
+            if not ended.is_set():
+                # If joblib's thread submits a task while the pool is closed, the thread fails with
+                # a KeyError that Python prints. So end the tasks, and let it submit the one it has.
+                ended.set()
+                time.sleep(0.05)
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # joblib warns of generators that are closed early
+                results.close()
     for effect, cause in pairwise(chain):
         effect.__cause__ = cause
     if chain:

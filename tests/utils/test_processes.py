@@ -194,6 +194,27 @@ def test_closing_ends_the_tasks_in_flight_without_warnings(tmp_path, how):
     assert all_end(pids(tmp_path))
 
 
+def test_closing_while_a_task_is_submitted(monkeypatch):
+    from joblib.externals.loky.process_executor import ProcessPoolExecutor
+
+    submit, failed = ProcessPoolExecutor.submit, []
+
+    def slow_to_return(*task, **options):
+        future = submit(*task, **options)
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.02)
+        return future
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", slow_to_return)
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    for pause in (0.0, 0.005, 0.01, 0.015, 0.02):
+        found = in_processes(after, [(0.01, number) for number in range(100)], workers=2)
+        next(found)
+        time.sleep(pause)
+        found.close()
+    assert not failed
+
+
 @pytest.fixture
 def listening():
     """Listen to Ctrl-C; tests that a shell runs in the background inherit that nobody does."""
