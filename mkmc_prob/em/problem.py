@@ -16,8 +16,9 @@ from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import Labels, name_some
 from ..utils.arguments import real_number
 
-#: The strength of the prior if the user names none: in units of kernels.
-DEFAULT_STRENGTH = 1.0
+#: The strength of the prior if the user names none, in units of kernels. An object of its own:
+#: `one_prior` tells it from a 1.0 that the user passed.
+DEFAULT_STRENGTH = float("1.0")
 #: The paper's model has other units: where it is the only one offered, this is the default.
 IDENTICAL_STRENGTH = 0.1
 
@@ -157,7 +158,7 @@ def one_prior(
         return WishartPrior(strength)
     if not isinstance(prior, WishartPrior):
         raise KernelError(f"prior: {prior!r} found; pass WishartPrior(strength, scale).")
-    if real_number(strength) not in (default, prior.strength):
+    if strength is not default and real_number(strength) != prior.strength:
         raise KernelError(
             f"strength: {strength!r} found with a prior of strength {prior.strength:g}. Pass one "
             "of the two."

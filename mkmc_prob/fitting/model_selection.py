@@ -231,8 +231,8 @@ class ModelSelection:
             return "Interrupted before the model was compared with mean imputation."
         return (
             "The choice cannot be tested: no object can be held out, because every object is "
-            "visible in one kernel only or kernels show fewer than three. Every kernel is "
-            "completed from itself alone (sharing 0, strength 1)."
+            "visible in one kernel only, kernels show fewer than three, or groups are too large "
+            "to be held out. Every kernel is completed from itself alone (sharing 0, strength 1)."
         )
 
     def _setting(self, i: int) -> Setting:

@@ -128,8 +128,9 @@ def select_model(
 
     The score of a held-out block is its conditional density with its scale at its maximum, because
     nearly singular kernels make the plain density overconfident. An object is not held out if it
-    would then be visible in no kernel. If sources miss objects in blocks, random held-out objects
-    are easier to predict than missing ones; use `groups`.
+    would then be visible in no kernel. The draws depend on the order of the kernels and objects, so
+    another order can change a close choice, as another `seed` can. If sources miss objects in
+    blocks, random held-out objects are easier to predict than missing ones; use `groups`.
 
     Examples
     --------
@@ -347,7 +348,8 @@ class Search:
         by_draw = []
         for outcomes in in_processes(compare_path, tasks, workers=self.workers):
             by_draw.append(outcomes)
-            self._say_how_long(outcomes)
+            if any(path[0].sharing):  # kernels that share nothing are completed at once
+                self._say_how_long(outcomes)
             self._bar.update(len(path))
         for i, setting in enumerate(path):
             self.found[setting] = Candidate(setting, [outcomes[i] for outcomes in by_draw])

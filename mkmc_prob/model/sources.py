@@ -352,7 +352,7 @@ class Sources:
             elif not found.scale > 0.0:
                 raise KernelError(
                     f"kernel {name!r}: its visible block is zero, so its scale is unknown. Leave "
-                    'the kernel out, or use sources="identical".'
+                    'the kernel out, or fit the paper\'s model: fit(stack, sources="identical").'
                 )
             moments.append(found if visible.sum() > 1 else found._replace(off_diagonal=np.nan))
         scale = np.array([found.scale for found in moments])

@@ -54,6 +54,8 @@ def test_other_arguments_are_checked():
         fit(small_stack(), prior=0.1)
     with pytest.raises(KernelError, match="Pass one of the two"):
         fit(small_stack(), strength=0.3, prior=WishartPrior(0.5))
+    with pytest.raises(KernelError, match="Pass one of the two"):
+        fit(small_stack(), strength=1.0, prior=WishartPrior(0.5))  # the default, but passed
     with pytest.raises(KernelError, match=r"Build one with stack_kernels"):
         fit({"a": np.eye(2)})
     labels = [f"p{i}" for i in range(5)]
