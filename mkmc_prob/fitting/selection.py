@@ -118,13 +118,15 @@ def select_model(
     Notes
     -----
     The search has three steps. First all kernels share everything, and the strength with the
-    largest total score is taken; of equal ones, that nearest to 1. At this strength the sharings
-    are compared, the same for all kernels, and every kernel gets its best; but 0 unless the paired
-    gain over 0 exceeds its standard error and 0.002 nats per object. A kernel none of whose objects
-    can be tested gets sharing 0, and so does a kernel that would be left alone. If some kernel is
-    now at 0 and at least two are not, an unrelated kernel may have misled the first step: it is
-    held at 0, and both steps are repeated for the others, at most twice. Last, the strengths next
-    to the chosen one are compared with it at the chosen sharings.
+    largest total score is taken; of equal ones, that nearest to 1. Strengths are tried from the
+    largest down, until one is worse than the best by more than the standard error of the paired
+    difference and 0.002 nats per object. At the best strength the sharings are compared, the same
+    for all kernels, and every kernel gets its best; but 0 unless the paired gain over 0 exceeds its
+    standard error and 0.002 nats per object. A kernel none of whose objects can be tested gets
+    sharing 0, and so does a kernel that would be left alone. If some kernel is now at 0 and at
+    least two are not, an unrelated kernel may have misled the first step: it is held at 0, and both
+    steps are repeated for the others, at most twice. Last, the strength is chosen again at the
+    chosen sharings. When it is chosen again, it moves to the next candidate while that is better.
 
     The score of a held-out block is its conditional density with its scale at its maximum, because
     nearly singular kernels make the plain density overconfident. An object is not held out if it
@@ -261,49 +263,64 @@ class Search:
         sharing[~self.tested] = 0.0
         if (sharing > 0.0).sum() < 2:
             sharing[:] = 0.0
-        chosen = np.zeros_like(sharing)
         self._alone()
-        for _ in range(1 + ROUNDS):
-            apart = sharing == 0.0
-            if apart.all():
+        if not sharing.any():
+            return self._untested()
+        near = self._first_strength(sharing)
+        chosen = self._choose_sharings(near)
+        for _ in range(ROUNDS):
+            apart = chosen == 0.0
+            if (apart == (np.array(near.sharing) == 0.0)).all() or (~apart).sum() < 2:
                 break
-            strength = self._choose_strength(sharing, self.strengths)
-            chosen = self._choose_sharings(strength, apart)
-            new = (chosen == 0.0) & ~apart
-            if not new.any() or (chosen > 0.0).sum() < 2:
-                break
-            sharing = np.where(chosen == 0.0, 0.0, 1.0)
+            near = self._better_strength(np.where(apart, 0.0, 1.0), near)
+            chosen = self._choose_sharings(near)
         if not chosen.any():
             return self._untested()  # the strength has no effect
-        near = Setting(strength, tuple(np.where(apart, 0.0, 1.0).tolist()))
-        at = self.strengths.index(strength)
-        neighbors = self.strengths[max(at - 1, 0) : at + 2]
-        best = self._choose_strength(chosen, neighbors, near)
-        return Setting(best, tuple(chosen.tolist()))
+        return self._better_strength(chosen, near)
 
-    def _choose_strength(
-        self,
-        sharing: NDArray[np.float64],
-        strengths: Sequence[float],
-        start: Setting | None = None,
-    ) -> float:
-        path = [Setting(strength, tuple(sharing.tolist())) for strength in strengths]
-        self._compare(path, "strengths", start)
-        totals = [self._total(self.found[setting]) for setting in path]
-        # Of equal ones that nearest to 1.
-        order = sorted(path, key=lambda setting: abs(np.log(setting.strength)))
-        best = max(order, key=lambda setting: totals[path.index(setting)])
+    def _first_strength(self, sharing: NDArray[np.float64]) -> Setting:
+        """Return the best strength; from the largest down until one is clearly worse."""
+        tried: list[Setting] = []
+        for strength in self.strengths:
+            setting = Setting(strength, tuple(sharing.tolist()))
+            self._compare([setting], "strengths", tried[-1] if tried else None)
+            tried.append(setting)
+            # Of equal ones that nearest to 1.
+            order = sorted(tried, key=lambda setting: abs(np.log(setting.strength)))
+            best = max(order, key=lambda setting: self._total(self.found[setting]))
+            if self._is_clearly_better(best, setting):
+                break
         self._keep_models(best)
-        return best.strength
+        return best
 
-    def _choose_sharings(self, strength: float, apart: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _better_strength(self, sharing: NDArray[np.float64], near: Setting) -> Setting:
+        """Return the best strength with other sharings: upward or downward while that is better."""
+        at = self.strengths.index(near.strength)
+        best = near._replace(sharing=tuple(sharing.tolist()))
+        self._compare([best], "strengths", near)
+        for step in (-1, 1):
+            before = best
+            while 0 <= at + step < len(self.strengths):
+                setting = best._replace(strength=self.strengths[at + step])
+                self._compare([setting], "strengths", best)
+                if not self._total(self.found[setting]) > self._total(self.found[best]):
+                    break
+                best, at = setting, at + step
+            if best != before:
+                break
+        self._keep_models(best)
+        return best
+
+    def _choose_sharings(self, near: Setting) -> NDArray[np.float64]:
+        apart = np.array(near.sharing) == 0.0
+
         def setting(share: float) -> Setting:
-            return Setting(strength, tuple(np.where(apart, 0.0, share).tolist()))
+            return near._replace(sharing=tuple(np.where(apart, 0.0, share).tolist()))
 
         shares = [1.0, *self.sharings, *([] if 0.0 in self.sharings else [0.0])]
         path = [setting(share) for share in shares[1:] if share > 0.0]
-        self._compare(path, "sharings", setting(1.0))
-        self._keep_models(setting(1.0))
+        self._compare(path, "sharings", near)
+        self._keep_models(near)
         self._alone()
         candidates = {
             share: self.found[setting(share)] if share else self._alone() for share in shares
@@ -336,7 +353,7 @@ class Search:
         return self.found[setting]
 
     def _compare(self, path: list[Setting], what: str, start: Setting | None = None) -> None:
-        """Fit and score candidates along a path, in every draw."""
+        """Fit and score the candidates of a path in every draw, each from the one before it."""
         path = [setting for setting in path if setting not in self.found]
         if not path:
             return
@@ -376,6 +393,13 @@ class Search:
         tasks = [(draw,) for draw in self.draws]
         errors = list(in_processes(baseline_errors, tasks, workers=self.workers))
         self.baselines = np.stack(errors, axis=1)
+
+    def _is_clearly_better(self, one: Setting, other: Setting) -> bool:
+        """Return whether the paired difference of the scores by draw is clear."""
+        better, worse = (self.found[setting].score.sum(axis=1) for setting in (one, other))
+        if not (np.isfinite(better).all() and np.isfinite(worse).all()):  # beyond double precision
+            return self._total(self.found[one]) > self._total(self.found[other])
+        return is_clear((better - worse) / np.maximum(self.held_out.sum(axis=1), 1))
 
     def _total(self, candidate: Candidate) -> float:
         """Return the score per held-out object, over all draws and kernels."""

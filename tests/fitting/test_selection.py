@@ -205,10 +205,44 @@ def flat(value, draws=4, kernels=3):
 
 def test_equal_strengths_go_to_the_one_nearest_to_1(monkeypatch):
     found, asked = search(lambda s: flat(0.0), monkeypatch, strengths=(30.0, 3.0, 0.1))
-    assert [s.strength for s in asked[1]] == [30.0, 3.0, 0.1]
-    assert {s.strength for s in asked[2]} == {3.0}
+    assert [s.strength for path in asked[1:4] for s in path] == [30.0, 3.0, 0.1]
+    assert {s.strength for s in asked[4]} == {3.0}
     # Nothing is better than sharing nothing, and then the strength has no effect.
     assert found.best == {"strength": 1.0, "sharing": {"Q1": 0.0, "Q2": 0.0, "Q3": 0.0}}
+
+
+def test_strengths_are_tried_until_one_is_clearly_worse(monkeypatch):
+    noise = np.array([1.0, -1.0, 1.0, -1.0])[:, None] * np.ones(3)
+    error = np.std(noise[:, 0], ddof=1) / 2
+    strengths = (30.0, 10.0, 3.0, 1.0, 0.3)
+
+    def scores(setting, fall):
+        of = dict(zip(strengths, (0.0, 5.0, 6.0, 6.0 - fall, 20.0), strict=True))
+        return flat(of[setting.strength]) + noise * (setting.strength == 1.0)
+
+    found, asked = search(lambda s: scores(s, 1.01 * error), monkeypatch, strengths=strengths)
+    assert [path[0].strength for path in asked[1:5]] == [30.0, 10.0, 3.0, 1.0]
+    assert {s.strength for s in asked[5]} == {3.0}
+    found, asked = search(lambda s: scores(s, 0.99 * error), monkeypatch, strengths=strengths)
+    assert [path[0].strength for path in asked[1:6]] == [*strengths]
+
+
+def test_at_the_chosen_sharings_the_strength_moves_while_that_is_better(monkeypatch):
+    strengths = (30.0, 10.0, 3.0, 1.0, 0.3)
+
+    def scores(setting):
+        share = setting.sharing[0]
+        if not share:
+            return flat(-9.0)
+        best = 3.0 if share == 1.0 else 0.3
+        return flat(
+            4.0 * (share == 0.5) - abs(strengths.index(setting.strength) - strengths.index(best))
+        )
+
+    found, asked = search(scores, monkeypatch, strengths=strengths)
+    assert found.best == {"strength": 0.3, "sharing": dict.fromkeys(["Q1", "Q2", "Q3"], 0.5)}
+    last = [s for path in asked for s in path if s.sharing == (0.5,) * 3]
+    assert [s.strength for s in last] == [3.0, 10.0, 1.0, 0.3]
 
 
 def test_each_kernel_gets_its_best_sharing(monkeypatch):
@@ -254,7 +288,7 @@ def test_an_unrelated_kernel_is_set_apart_and_the_search_repeated(monkeypatch):
     found, asked = search(scores, monkeypatch)
     assert found.best == {"strength": 1.0, "sharing": {"Q1": 0.5, "Q2": 0.5, "Q3": 0.0}}
     again = [path for path in asked if path[0].sharing == (1.0, 1.0, 0.0)]
-    assert [s.strength for s in again[0]] == [10.0, 1.0]
+    assert [s.strength for path in again for s in path] == [10.0, 1.0]
     # Last, the strengths at the chosen sharings; that of strength 1 was compared before.
     assert asked[-1] == [Setting(10.0, (0.5, 0.5, 0.0))]
 
@@ -268,8 +302,8 @@ def test_the_search_is_repeated_at_most_twice(monkeypatch):
         return flat(0.0, kernels=6) + np.where(shared, 0.5, 0.0) + worse
 
     found, asked = search(scores, monkeypatch, kernels=6)
-    strengths = [path for path in asked if len({s.strength for s in path}) > 1]
-    assert len(strengths) == 4  # the last one is at the chosen sharings
+    apart = {tuple(share == 0.0 for share in s.sharing) for path in asked for s in path}
+    assert sorted(sum(zeros) for zeros in apart) == [0, 1, 2, 3, 6]
     assert sum(share > 0 for share in found.best["sharing"].values()) == 3
 
 
