@@ -178,7 +178,8 @@ def _groups(given: Any, problem: Problem) -> NDArray[np.intp]:
         raise KernelError(
             f"groups: shape {labels.shape} found for {len(objects)} objects. Pass one label each."
         )
-    if (absent := pd.isna(labels) | np.ma.getmaskarray(given)).any():
+    masked = given.mask if isinstance(given, np.ma.MaskedArray) else False
+    if (absent := pd.isna(labels) | masked).any():
         raise KernelError(
             f"groups: none for object {objects[absent][0].item()!r}. Give an object that belongs "
             "to no group a label of its own."

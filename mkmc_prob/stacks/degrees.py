@@ -45,7 +45,8 @@ def degrees_per_kernel(
             raise LabelError(
                 f"{what}: labeled by {given.dims[0]!r}; 'kernel' is needed. Rename the dim."
             )
-        given = given.to_series()
+        # Without labels by position: `to_series` would make some up, 0 to K - 1.
+        given = given.to_series() if given.dims[0] in given.indexes else given.values
     if isinstance(given, Mapping | pd.Series):
         labels, wanted = as_labels(given.keys(), f"{what}, kernels"), np.array(names)
         places = match(wanted, labels, what + ": none for kernel {}. Add it.")

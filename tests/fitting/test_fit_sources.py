@@ -519,3 +519,13 @@ def test_sources_that_are_not_whole_are_named(change, words):
     stack = small_stack()
     with pytest.raises(KernelError, match=words):
         fit(stack, sources=change(fit(stack).sources))
+
+
+@pytest.mark.parametrize("dim", ["kernel", "k"])
+def test_numbers_without_labels_are_by_position_also_if_names_are_integers(dim):
+    stack = stack_kernels(np.array([np.eye(4), 2 * np.eye(4), 3 * np.eye(4)]), names=[2, 0, 1])
+    shares, degrees = (xr.DataArray(values, dims=dim) for values in ([0.2, 0.5, 0.8], [3, 1, 2]))
+    result = fit(stack, sharing=shares, degrees_of_freedom=degrees)
+    assert result.sources["sharing"].values.tolist() == [0.2, 0.5, 0.8]
+    assert result.degrees_of_freedom.values.tolist() == [3.0, 1.0, 2.0]
+    assert result.sources["kernel"].values.tolist() == [2, 0, 1]

@@ -590,6 +590,13 @@ def test_options_of_the_fit_are_checked_before_the_search(monkeypatch, options):
         complete(small_stack(), **options)
 
 
+@pytest.mark.parametrize(
+    "groups", [pd.Categorical(list("abc") * 10), pd.interval_range(0, 30), list("abc") * 10]
+)
+def test_groups_of_any_kind(fusion, groups):
+    assert select_model(fusion[1], draws=2, groups=groups).comparisons.sizes["draw"] == 2
+
+
 def test_groups_in_a_series_are_aligned_by_label(fusion):
     _, incomplete = fusion
     groups = pd.Series(np.arange(30) // 5, index=incomplete["object"].values)
