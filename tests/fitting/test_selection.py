@@ -220,10 +220,10 @@ def test_strengths_are_tried_until_one_is_clearly_worse(monkeypatch):
         of = dict(zip(strengths, (0.0, 5.0, 6.0, 6.0 - fall, 20.0), strict=True))
         return flat(of[setting.strength]) + noise * (setting.strength == 1.0)
 
-    found, asked = search(lambda s: scores(s, 1.01 * error), monkeypatch, strengths=strengths)
+    _, asked = search(lambda s: scores(s, 1.01 * error), monkeypatch, strengths=strengths)
     assert [path[0].strength for path in asked[1:5]] == [30.0, 10.0, 3.0, 1.0]
     assert {s.strength for s in asked[5]} == {3.0}
-    found, asked = search(lambda s: scores(s, 0.99 * error), monkeypatch, strengths=strengths)
+    _, asked = search(lambda s: scores(s, 0.99 * error), monkeypatch, strengths=strengths)
     assert [path[0].strength for path in asked[1:6]] == [*strengths]
 
 
