@@ -164,11 +164,11 @@ class ModelSelection:
         table = pd.DataFrame(index=pd.Index(names, name="kernel"))
         table["sharing"] = list(self.chosen.sharing)
         table["held_out"] = data["held_out"].sum("draw").values
-        if at is None or alone is None:
-            return Verdict(self._untested(), table)
+        compared = at is not None and alone is not None
+        nothing = np.full(data["held_out"].shape, np.nan)
         errors = {
-            "model": data["relative_error"].values[at],
-            "alone": data["relative_error"].values[alone],
+            "model": data["relative_error"].values[at] if compared else nothing,
+            "alone": data["relative_error"].values[alone] if compared else nothing,
         } | {
             name: data["baseline_error"].sel(baseline=name).values
             for name in data["baseline"].values.tolist()
@@ -179,11 +179,14 @@ class ModelSelection:
             table[f"model-{name}"] = _mean(errors["model"] - errors[name])
             table[f"se({name})"] = _standard_error((errors["model"] - errors[name]).T)
         count = data["held_out"].values
-        gain = (data["score"].values[at] - data["score"].values[alone]) / np.where(count, count, 1)
-        gain = np.where(count > 0, gain, np.nan)
+        gain = nothing
+        if compared:
+            better = data["score"].values[at] - data["score"].values[alone]
+            gain = np.where(count > 0, better / np.where(count, count, 1), np.nan)
         table["others_help"] = _mean(gain) > np.nan_to_num(_standard_error(gain.T), nan=np.inf)
         table["use"] = [_to_use(row) for _, row in table.iterrows()]
-        return Verdict(self._sentence(table, errors), table)
+        sentence = self._sentence(table, errors) if compared else self._untested()
+        return Verdict(sentence, table)
 
     def _sentence(self, table: pd.DataFrame, errors: dict[str, Any]) -> str:
         tested = table[table["held_out"] > 0]
@@ -304,7 +307,7 @@ def _who_is_helped(tested: pd.DataFrame) -> str:
 
 def _to_use(row: pd.Series) -> str:
     """Return what to use for a kernel: the model unless another is better beyond noise."""
-    if not row["held_out"]:
+    if not row["held_out"] or np.isnan(row["model"]):
         return "untested"
     best, least = "model" if row["sharing"] else "alone", row["model"]
     for name in ("mean", "knn"):

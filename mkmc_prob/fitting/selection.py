@@ -117,16 +117,21 @@ def select_model(
 
     Notes
     -----
-    The search has three steps. First all kernels share everything, and the strength with the
-    largest total score is taken; of equal ones, that nearest to 1. Strengths are tried from the
-    largest down, until one is worse than the best by more than the standard error of the paired
-    difference and 0.002 nats per object. At the best strength the sharings are compared, the same
-    for all kernels, and every kernel gets its best; but 0 unless the paired gain over 0 exceeds its
-    standard error and 0.002 nats per object. A kernel none of whose objects can be tested gets
-    sharing 0, and so does a kernel that would be left alone. If some kernel is now at 0 and at
-    least two are not, an unrelated kernel may have misled the first step: it is held at 0, and both
-    steps are repeated for the others, at most twice. Last, the strength is chosen again at the
-    chosen sharings. When it is chosen again, it moves to the next candidate while that is better.
+    A difference between two candidates is clear if its mean over the draws, in nats per held-out
+    object, exceeds both its standard error and 0.002. The search has three steps:
+
+    1. All kernels share everything, and strengths are tried from the largest down until one is
+       clearly worse than the best so far. The one with the largest total score is taken; of equal
+       ones, that nearest to 1.
+    2. At this strength the sharings are compared, the same for all kernels, and every kernel gets
+       its best; but 0 if that is not clearly better than 0. A kernel none of whose objects can be
+       tested gets sharing 0, and so does a kernel that would be the only one to share anything.
+    3. The strength is chosen again at these sharings: it moves to the next larger or smaller
+       candidate for as long as the score improves.
+
+    If a kernel gets sharing 0 in step 2 and at least two kernels do not, it may have misled step 1.
+    It is then held at 0, the strength of the others is chosen again as in step 3, and step 2 is
+    repeated, at most twice.
 
     The score of a held-out block is its conditional density with its scale at its maximum, because
     nearly singular kernels make the plain density overconfident. An object is not held out if it
@@ -178,13 +183,16 @@ def _groups(given: Any, problem: Problem) -> NDArray[np.intp]:
         raise KernelError(
             f"groups: shape {labels.shape} found for {len(objects)} objects. Pass one label each."
         )
-    masked = given.mask if isinstance(given, np.ma.MaskedArray) else False
+    masked = np.ma.getmaskarray(given) if isinstance(given, np.ma.MaskedArray) else False
     if (absent := pd.isna(labels) | masked).any():
         raise KernelError(
             f"groups: none for object {objects[absent][0].item()!r}. Give an object that belongs "
             "to no group a label of its own."
         )
-    return np.asarray(pd.factorize(np.array([repr(label) for label in labels]))[0], dtype=np.intp)
+    try:
+        return np.asarray(pd.factorize(labels)[0], dtype=np.intp)
+    except TypeError as error:
+        raise KernelError(f"groups: {error}. Pass numbers or texts as labels.") from error
 
 
 class Candidate(NamedTuple):
@@ -295,7 +303,7 @@ class Search:
         return best
 
     def _better_strength(self, sharing: NDArray[np.float64], near: Setting) -> Setting:
-        """Return the best strength with other sharings: upward or downward while that is better."""
+        """Move from the strength of `near` while the score at `sharing` improves; return the end."""
         at = self.strengths.index(near.strength)
         best = near._replace(sharing=tuple(sharing.tolist()))
         self._compare([best], "strengths", near)
@@ -303,7 +311,7 @@ class Search:
             before = best
             while 0 <= at + step < len(self.strengths):
                 setting = best._replace(strength=self.strengths[at + step])
-                self._compare([setting], "strengths", best)
+                self._compare([setting], "strengths", best if self._has_models(best) else near)
                 if not self._total(self.found[setting]) > self._total(self.found[best]):
                     break
                 best, at = setting, at + step
@@ -313,6 +321,7 @@ class Search:
         return best
 
     def _choose_sharings(self, near: Setting) -> NDArray[np.float64]:
+        """Return the best sharing of each kernel at the strength of `near`."""
         apart = np.array(near.sharing) == 0.0
 
         def setting(share: float) -> Setting:
@@ -338,6 +347,10 @@ class Search:
         if (chosen > 0.0).sum() == 1:
             chosen[:] = 0.0  # there is none to share with
         return chosen
+
+    def _has_models(self, setting: Setting) -> bool:
+        """Return whether other candidates may start from the models of this one."""
+        return all(outcome.model is not None for outcome in self.found[setting].outcomes)
 
     def _keep_models(self, kept: Setting) -> None:
         """Free the memory of all models but those of one candidate, from which others start."""
@@ -396,7 +409,7 @@ class Search:
         self.baselines = np.stack(errors, axis=1)
 
     def _is_clearly_better(self, one: Setting, other: Setting) -> bool:
-        """Return whether the paired difference of the scores by draw is clear."""
+        """Return whether `one` has the better scores, paired by draw, beyond noise."""
         better, worse = (self.found[setting].score.sum(axis=1) for setting in (one, other))
         if not (np.isfinite(better).all() and np.isfinite(worse).all()):  # beyond double precision
             return self._total(self.found[one]) > self._total(self.found[other])

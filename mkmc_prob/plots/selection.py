@@ -71,7 +71,7 @@ def plot_selection(selection: Chosen, *, ax: "Axes | None" = None) -> "Axes":
     'relative error of held-out rows'
     """
     table = selection.verdict.table
-    if "model" not in table:
+    if table["model"].isna().all():
         raise MKMCError("selection: nothing was compared, so there is nothing to draw.")
     ax = axes_or_new(ax)
     rows = np.arange(len(table))

@@ -176,8 +176,20 @@ def test_a_large_constant_does_not_cancel():
 # --- the rules of the search, on made-up scores -------------------------------------------------
 
 
-def search(scores, monkeypatch, *, kernels=3, draws=4, strengths=(10.0, 1.0), sharings=(0.0, 0.5)):
-    """Run the search on `scores`: of a setting, in nats per object, by draw and kernel."""
+def search(
+    scores,
+    monkeypatch,
+    *,
+    kernels=3,
+    draws=4,
+    strengths=(10.0, 1.0),
+    sharings=(0.0, 0.5),
+    starts=None,
+):
+    """Run the search on `scores`: of a setting, in nats per object, by draw and kernel.
+
+    `starts` gets the setting from whose model each path starts.
+    """
     stack = stack_kernels(np.stack([np.eye(12)] * kernels))
     problem = module.problem_of(stack, WishartPrior(1.0))
     rng = np.random.default_rng(0)
@@ -188,9 +200,11 @@ def search(scores, monkeypatch, *, kernels=3, draws=4, strengths=(10.0, 1.0), sh
         i = next(i for i, other in enumerate(drawn) if other.hidden is draw.hidden)
         if i == 0:
             asked.append([*path])
+            if starts is not None:
+                starts.append(start)
         counts = draw.hidden.sum(axis=1)
         return [
-            Outcome(np.asarray(scores(s))[i] * counts, np.full(kernels, 0.5), None, 1, 0.0)
+            Outcome(np.asarray(scores(s))[i] * counts, np.full(kernels, 0.5), s, 1, 0.0)
             for s in path
         ]
 
@@ -239,10 +253,14 @@ def test_at_the_chosen_sharings_the_strength_moves_while_that_is_better(monkeypa
             4.0 * (share == 0.5) - abs(strengths.index(setting.strength) - strengths.index(best))
         )
 
-    found, asked = search(scores, monkeypatch, strengths=strengths)
+    starts = []
+    found, asked = search(scores, monkeypatch, strengths=strengths, starts=starts)
     assert found.best == {"strength": 0.3, "sharing": dict.fromkeys(["Q1", "Q2", "Q3"], 0.5)}
     last = [s for path in asked for s in path if s.sharing == (0.5,) * 3]
     assert [s.strength for s in last] == [3.0, 10.0, 1.0, 0.3]
+    # The models of the first of these are freed: the next two start from those at sharing 1.
+    near = Setting(3.0, (1.0,) * 3)
+    assert starts[-3:] == [near, near, Setting(1.0, (0.5,) * 3)]
 
 
 def test_each_kernel_gets_its_best_sharing(monkeypatch):
@@ -591,10 +609,34 @@ def test_options_of_the_fit_are_checked_before_the_search(monkeypatch, options):
 
 
 @pytest.mark.parametrize(
-    "groups", [pd.Categorical(list("abc") * 10), pd.interval_range(0, 30), list("abc") * 10]
+    ("groups", "alike"),
+    [
+        (pd.Categorical(list("abcdef") * 5), np.arange(30) % 6),
+        (pd.interval_range(0, 30), None),  # every object by itself
+        ([1, 1.0, np.int64(1), 2, 2.0, np.str_("a")] * 5, [1, 1, 1, 2, 2, "a"] * 5),
+    ],
 )
-def test_groups_of_any_kind(fusion, groups):
-    assert select_model(fusion[1], draws=2, groups=groups).comparisons.sizes["draw"] == 2
+def test_groups_are_equal_labels_of_any_kind(fusion, groups, alike):
+    one, other = (
+        select_model(fusion[1], draws=2, groups=given).comparisons["score"]
+        for given in (groups, alike)
+    )
+    np.testing.assert_array_equal(one, other)
+
+
+def test_groups_that_are_lists_are_refused(fusion):
+    with pytest.raises(KernelError, match="groups: unhashable"):
+        select_model(fusion[1], draws=2, groups=[[1], [2, 3]] * 15)
+
+
+def test_the_table_has_the_same_columns_if_nothing_can_be_tested(selection):
+    visible = np.eye(3, 10, dtype=bool)
+    untested = select_model(stack_kernels(np.array([np.eye(10)] * 3), visible=visible), draws=2)
+    table = untested.verdict.table
+    assert table.columns.tolist() == selection.verdict.table.columns.tolist()
+    assert set(table["use"]) == {"untested"}
+    assert table[["model", "mean", "knn", "model-mean", "se(mean)"]].isna().all(axis=None)
+    assert not table["others_help"].any()
 
 
 def test_groups_in_a_series_are_aligned_by_label(fusion):
