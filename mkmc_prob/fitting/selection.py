@@ -303,7 +303,7 @@ class Search:
         return best
 
     def _better_strength(self, sharing: NDArray[np.float64], near: Setting) -> Setting:
-        """Move from the strength of `near` while the score at `sharing` improves; return the end."""
+        """Move from the strength of `near` while the score at `sharing` improves."""
         at = self.strengths.index(near.strength)
         best = near._replace(sharing=tuple(sharing.tolist()))
         self._compare([best], "strengths", near)
