@@ -85,11 +85,14 @@ def in_processes(
         return_as="generator" if ordered else "generator_unordered",
     )
     ended = threading.Event()
+    unsent: set[int] = set()
 
     def submitted() -> Iterator[Any]:
-        for task in tasks:
+        for number, arguments in enumerate(tasks):
             if ended.is_set():
                 return
+            unsent.add(number)
+            task = _Task(arguments, functools.partial(unsent.discard, number))
             yield delayed(_in_worker)(function, task)
 
     results = pool(submitted())
@@ -102,6 +105,7 @@ def in_processes(
         else:
             ended.set()
     except BrokenExecutor as error:
+        ended.set()
         raise PoolError(
             "workers: a worker process died. If it ran out of memory, use fewer workers."
         ) from error
@@ -114,10 +118,10 @@ def in_processes(
     finally:
         try:
             if not ended.is_set():
-                # If joblib's thread submits a task while the pool is closed, the thread fails with
-                # a KeyError that Python prints. So end the tasks, and let it submit the one it has.
+                # If the pool is closed before its thread has sent on what was submitted, that
+                # thread fails with a KeyError that Python prints. So wait for it.
                 ended.set()
-                time.sleep(0.05)
+                _wait_until(lambda: not unsent, at_most=10.0)
         finally:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # joblib warns of generators that are closed early
@@ -126,6 +130,25 @@ def in_processes(
         effect.__cause__ = cause
     if chain:
         raise chain[0]
+
+
+class _Task:
+    """The arguments of a call: a tuple once unpickled. `sent` is called when they are pickled."""
+
+    def __init__(self, task: tuple[Any, ...], sent: Callable[[], None]) -> None:
+        self.task = task
+        self.sent = sent
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.sent()
+        return tuple, (self.task,)
+
+
+def _wait_until(condition: Callable[[], bool], *, at_most: float) -> None:
+    """Wait until the condition holds, or for that many seconds if it never does."""
+    end = time.monotonic() + at_most
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 def _in_worker(

@@ -202,12 +202,12 @@ def test_closing_while_a_task_is_submitted(monkeypatch):
     def slow_to_return(*task, **options):
         future = submit(*task, **options)
         if threading.current_thread() is not threading.main_thread():
-            time.sleep(0.02)
+            time.sleep(0.2)
         return future
 
     monkeypatch.setattr(ProcessPoolExecutor, "submit", slow_to_return)
     monkeypatch.setattr(threading, "excepthook", failed.append)
-    for pause in (0.0, 0.005, 0.01, 0.015, 0.02):
+    for pause in (0.0, 0.01, 0.05, 0.1, 0.2):
         found = in_processes(after, [(0.01, number) for number in range(100)], workers=2)
         next(found)
         time.sleep(pause)
