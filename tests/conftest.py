@@ -1,6 +1,9 @@
-"""What all tests share: the Hypothesis profile and a Matplotlib that draws to no screen."""
+"""What all tests share: the Hypothesis profile, a Matplotlib without a screen, and Ctrl-C."""
+
+import signal
 
 import matplotlib as mpl
+import pytest
 from hypothesis import HealthCheck, settings
 
 mpl.use("Agg")
@@ -13,3 +16,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("mkmc")
+
+
+@pytest.fixture
+def listening():
+    """Listen to Ctrl-C; tests that a shell runs in the background inherit that nobody does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

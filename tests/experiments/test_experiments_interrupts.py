@@ -125,14 +125,6 @@ def interrupted_by_itself(stack):
     raise AssertionError("nothing came")
 
 
-@pytest.fixture
-def listening():
-    """Listen to Ctrl-C; tests that a shell runs in the background inherit that nobody does."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def test_an_interrupt_that_a_method_answers_goes_on_to_the_caller(tmp_path, listening):
     """`fit` returns what there is at Ctrl-C: that is no finished cell."""
 

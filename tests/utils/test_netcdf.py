@@ -128,7 +128,7 @@ def test_an_existing_file_stays_whole(error, tmp_path: Path, monkeypatch) -> Non
     xr.testing.assert_identical(read_netcdf(path), dataset())
 
 
-def test_an_interrupt_while_the_file_is_built(tmp_path: Path, monkeypatch) -> None:
+def test_an_interrupt_while_the_file_is_built(tmp_path: Path, monkeypatch, listening) -> None:
     path = tmp_path / "k.nc"
     write_netcdf(dataset(), path, what="stack")
     dump = xr.Dataset.dump_to_store

@@ -215,14 +215,6 @@ def test_closing_while_a_task_is_submitted(monkeypatch):
     assert not failed
 
 
-@pytest.fixture
-def listening():
-    """Listen to Ctrl-C; tests that a shell runs in the background inherit that nobody does."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def test_a_caught_interrupt_is_raised_again(listening):
     def catches():
         with contextlib.suppress(KeyboardInterrupt):
