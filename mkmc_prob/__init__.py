@@ -34,8 +34,10 @@ from .fitting.strength_selection import StrengthSelection
 from .fitting.strengths import select_strength
 from .model.conditional import ConditionalGaussian
 from .model.gaussian import GaussianModel
+from .model.low_rank import LowRankModel
 from .model.prior import WishartPrior
 from .model.sources import Sources
+from .model.structures import PPCA, FactorAnalysis
 from .posterior.gibbs import GibbsSampler
 from .posterior.imputation import sample_completed
 from .posterior.pooling import pool_estimates
@@ -49,15 +51,18 @@ from .utils.version import __version__ as __version__
 
 __all__ = [
     "EM",
+    "PPCA",
     "ConditionalGaussian",
     "ConvergenceWarning",
     "ExpectedStatistics",
+    "FactorAnalysis",
     "GaussianModel",
     "GibbsSampler",
     "IdentifiabilityWarning",
     "IndefiniteKernelError",
     "KernelError",
     "LabelError",
+    "LowRankModel",
     "MKMCError",
     "MKMCResult",
     "MKMCWarning",

@@ -7,6 +7,7 @@ import xarray as xr
 from ..errors import KernelError
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
+from ..model.structures import Structure
 
 
 @runtime_checkable
@@ -40,6 +41,10 @@ class FitResult(Protocol):
     @property
     def degrees_of_freedom(self) -> xr.DataArray:
         """The degrees of freedom per kernel."""
+
+    @property
+    def structure(self) -> Structure:
+        """The structure of the model matrix."""
 
     @property
     def method(self) -> str:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,7 @@ class Record(NamedTuple):
     gain_to_come: float
     evaluations: int
     seconds: float
-    log_determinant: float
-    update_trace: float
+    rise_of_q: float
     by_em: bool
     step_length: float
     gradient_norm: float
@@ -71,6 +70,7 @@ class Ascent:
         self._state = State(0, start)
         self._completion: tuple[int, GaussianModel, Sources] | None = None
         self._kernels: Sequence[Expectation] | None = None  # of the last model
+        self._before: Any = None
 
     @property
     def model(self) -> GaussianModel:
@@ -114,7 +114,8 @@ class Ascent:
             If a step lowered the penalized log-likelihood by more than rounding.
         """
         total = None if self.tol else max_iter
-        with tqdm(total=total, disable=not progress, desc="fit", unit=" steps") as bar:
+        bar = tqdm(total=total, disable=not progress, desc="fit", unit=" steps")
+        with bar, self.em.threads():
             self._record()  # the start
             while self.n_iter < max_iter - 1 and not self.converged:
                 self.advance()
@@ -150,15 +151,14 @@ class Ascent:
         self._levels[state.number :] = [state.level]
         record = Record(
             state.statistics.log_likelihood,
-            self.em.prior.log_density(state.model),
+            self.em.log_prior(state.model),
             state.level,
             self.em.rounding_bound(state.statistics),
             state.statistics.gain_of_constants(self._kernels),
             self.method.gain_to_come(self._levels),
             state.evaluations,
             time.perf_counter() - self._began,
-            state.model.log_determinant,
-            self.em.update_trace(state.statistics),
+            self.em.rise_of_q(self._before, state.model) if state.by_em else math.nan,
             state.by_em,
             state.length,
             state.gradient_norm,
@@ -167,6 +167,7 @@ class Ascent:
             check_rise(state.number, self.records[-1], record)
         self.records.append(record)
         self._kernels = state.statistics.kernels
+        self._before = self.em.level_of_q(state.statistics)
         # The final EM step cannot undo convergence.
         self.converged = self.converged or 0 < self.tol >= record.gain_to_come
 

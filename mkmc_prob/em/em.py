@@ -1,33 +1,27 @@
 """The EM algorithm, one method per step of the derivation (the paper, Algorithm 1).
 
-The loop that calls these methods is in `ascent`.
+`EM` says what the steps are. `full` and `low_rank` take them, for the structures of the model
+matrix; the loop that calls them is in `ascent`.
 """
 
-import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
-from scipy.linalg import blas
 
 from ..errors import KernelError
 from ..evaluation.scores import kl_divergence
-from ..linalg.blocks import Workspace, add_rows
-from ..linalg.cholesky import cholesky, solve
-from ..linalg.products import inner, product
-from ..linalg.symmetric import Matrix, add_transpose
-from ..model.conditional import TOO_SINGULAR, gaussian_entropy, gaussian_log_likelihood
 from ..model.gaussian import GaussianModel
-from ..model.marginal import Marginal, MarginalScore, add_moments_by_scores, cheaper_by_score
 from ..model.prior import WishartPrior
-from ..model.sources import Centered, Constant, SourceKernel, Sources
+from ..model.sources import SourceKernel, Sources
+from ..model.structures import FULL, Structure, structure_of
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.labels import match
 from ..stacks.matrix import labelled
 from ..stacks.stack import check_complete
-from .expected import Expectation, ExpectedStatistics, complete
+from .expected import KernelExpectations
 from .problem import Problem, model_over
-from .rounding import marginal_rounding, rounding_bound
 
 
 class EM:
@@ -51,6 +45,9 @@ class EM:
         How each kernel relates to the model: `Sources`, a Dataset like `result.sources`, or None
         for the paper's model, in which every kernel is N(0, M). Constants that are NaN are set to
         their maximum before every E-step, a conditional maximization: the algorithm is then an ECM.
+    structure
+        The structure of the model matrix: "full" for any positive definite matrix,
+        `PPCA` or `FactorAnalysis`.
 
     Raises
     ------
@@ -70,12 +67,29 @@ class EM:
     True
     """
 
+    _of_structure: ClassVar[dict[type[Structure], type["EM"]]] = {}
+
+    def __init_subclass__(cls, structure: type[Structure]) -> None:
+        EM._of_structure[structure] = cls
+
+    def __new__(cls, *_: Any, structure: str | Structure = "full", **__: Any) -> "EM":
+        """Return an EM of the class for this structure."""
+        return object.__new__(cls._for(structure_of(structure)))
+
+    @classmethod
+    def _for(cls, structure: Structure) -> "type[EM]":
+        """Return the class that takes the steps for this structure."""
+        if cls is not EM:
+            return cls
+        return next(c for kind, c in EM._of_structure.items() if isinstance(structure, kind))
+
     def __init__(
         self,
         stack: xr.DataArray,
         prior: WishartPrior,
         degrees_of_freedom: DegreesOfFreedom = 1.0,
         sources: Sources | xr.Dataset | None = None,
+        structure: str | Structure = "full",
     ) -> None:
         if not isinstance(prior, WishartPrior):
             raise KernelError(f"prior: {prior!r} found; pass WishartPrior(strength).")
@@ -84,12 +98,13 @@ class EM:
                 f"sources: {sources!r} found; pass Sources.estimated(stack), a Dataset like "
                 "result.sources, or None."
             )
-        self._set(Problem.of(stack, prior, degrees_of_freedom, sources))
+        named = structure_of(structure)
+        self._set(Problem.of(stack, prior, degrees_of_freedom, sources, structure=named))
 
     @classmethod
     def of(cls, problem: Problem) -> "EM":
         """Return the EM of a problem, which is checked already."""
-        em = cls.__new__(cls)
+        em = object.__new__(cls._for(problem.structure))
         em._set(problem)
         return em
 
@@ -99,29 +114,22 @@ class EM:
         self.degrees_of_freedom = self.sources.degrees_of_freedom
         self.names, self.objects, self._stack = stack.names, stack.objects, stack
         self.total_degrees_of_freedom = self.sources.total_degrees_of_freedom
-        # T; None if it is the identity, which needs no array.
-        self._scale = None if self.prior.is_identity else self.prior.scale_matrix(self.objects)
-        self.space = Workspace()
-        sharing = self.sources.sharing
         degrees = self.degrees_of_freedom.tolist()
         self.source_kernels = [
             SourceKernel.of(*part)
             for part in zip(stack.kernels(), self.sources, degrees, strict=True)
         ]
         self.kernels = [part.kernel for part in self.source_kernels]
-        sizes = [(len(kernel.v), len(kernel.h)) for kernel in self.kernels]
-        self._by_score = cheaper_by_score(sizes, (sharing > 0.0) & (sharing < 1.0))
-        self._by_score &= sharing > 0.0
-        self._direct = ~self._by_score & (sharing > 0.0)
-        # Zeros for hidden entries: tr P_vv Q_vv of all kernels is one product with P's entries.
-        self._entries = np.nan_to_num(stack.array.values).reshape(len(self.names), -1)
-        size = len(self.objects)
-        for part, entries in zip(self.source_kernels, self._entries, strict=True):
-            if not part.source.is_plain:
-                visible = np.ix_(part.kernel.v, part.kernel.v)
-                entries.reshape(size, size)[visible] = part.kernel.moment
-        self._masks = np.ascontiguousarray(stack.visible.T, dtype=np.float64)
-        self._alone = {k: self._level_alone(k) for k in np.flatnonzero(sharing == 0.0).tolist()}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Compute what never changes between the steps."""
+        raise NotImplementedError
+
+    @property
+    def problem(self) -> Problem:
+        """The checked problem."""
+        return self._problem
 
     @property
     def stack(self) -> xr.DataArray:
@@ -129,121 +137,44 @@ class EM:
         return self._stack.array.copy()
 
     def __repr__(self) -> str:
-        return f"EM({len(self.kernels)} kernels, {len(self.objects)} objects, {self.prior!r})"
+        structure = "" if self.structure == FULL else f", {self.structure.name}"
+        sizes = f"{len(self.names)} kernels, {len(self.objects)} objects"
+        return f"EM({sizes}, {self.prior!r}{structure})"
 
     def initial_model(self) -> GaussianModel:
-        """Return the paper's start: the M-step of the kernels with zeros for hidden entries.
+        """Return the model that an ascent starts from.
 
-        With `sources` the start is M = T, the mode of the prior.
+        For the paper's model it is the paper's start: the M-step of the kernels with zeros for
+        hidden entries. With `sources` it is M = T, the mode of the prior; for a model of low rank
+        the leading components of the visible entries.
         Equation :eq:`eq-initial` of the derivation.
         """
-        if not self.sources.is_identical:
-            return self.structure.start(self.prior.scale_matrix(self.objects), self.objects)
-        moment = self._sum_of_visible(np.ones(len(self.names)))
-        return GaussianModel.of(self._maximum(moment, np.empty_like(moment)), self.objects)
+        raise NotImplementedError
 
-    def e_step(self, model: GaussianModel) -> ExpectedStatistics:
+    def adapted(self, model: GaussianModel) -> GaussianModel:
+        """Return a model of this structure near any model over the objects, to start from."""
+        raise NotImplementedError
+
+    def e_step(self, model: GaussianModel) -> Any:
         """Return the expected sufficient statistics at `model` (Algorithm 1, lines 5 to 10).
 
-        For each kernel E[v h'] = Q_vv A and E[h h'] = C + A' Q_vv A, with A and C those of
-        ``model.condition(visible)``. The log-likelihood is a by-product: log det M_vv is
-        log det M - log det C, and tr M_vv^-1 Q_vv = tr P E[x x'] - m with P = M^-1 and m hidden
-        objects. (tr P_vv Q_vv + tr P_vh' Q_vh is the same number, but less accurate if M is
-        ill-conditioned.) Kernels that hide most objects are handled by their scores if that is
-        cheaper; see `add_moments_by_scores`. Equations :eq:`eq-e-step-vh`, :eq:`eq-e-step-hh`,
-        :eq:`eq-precision-log-det` and :eq:`eq-completed-trace` of the derivation.
+        Equations :eq:`eq-e-step-vh` and :eq:`eq-e-step-hh` of the derivation.
         """
-        precision = self.own(model).precision  # first: it overwrites the Cholesky factor
-        traces = blas.dgemv(1.0, self._entries.T, precision.reshape(-1), trans=1)
-        found = [Expectation(0.0, 0.0)] * len(self.kernels)
-        shifts = np.zeros_like(self._masks)
-        sums = None
-        if (self.sources.constant[self._direct] != 0.0).any():
-            sums = product(precision, self._masks, np.empty_like(self._masks))
-        # Half of the visible blocks, the rows of hidden objects and half of Q_hh: adding the
-        # transpose at the end makes this the whole.
-        moment = self._sum_of_visible(np.where(self._direct, 0.5, 0.0))
-        for k in np.flatnonzero(self._direct).tolist():
-            found[k] = self._expect(model, k, traces[k], sums, moment, shifts)
-        if sums is not None:
-            product(shifts, self._masks.T, moment, add=1.0)
-        if chosen := np.flatnonzero(self._by_score).tolist():
-            parts = [self.source_kernels[k] for k in chosen]
-            marginals = add_moments_by_scores(model.matrix, parts, self._scale, moment, self.space)
-            for k, marginal in zip(chosen, marginals, strict=True):
-                found[k] = self._expectation(k, marginal, model.log_determinant)
-        for k, alone in self._alone.items():
-            found[k] = alone
-        add_transpose(moment)
-        return ExpectedStatistics(self._problem, model, moment, found)
+        raise NotImplementedError
 
-    def _sum_of_visible(self, weights: NDArray[np.float64]) -> Matrix:
-        """Return the weighted sum of nu_k Q(k), with zeros for hidden entries."""
-        size = len(self.objects)
-        weights = weights * self.degrees_of_freedom
-        total: Matrix = blas.dgemv(1.0, self._entries.T, weights).reshape(size, size)
-        return total
+    def m_step(self, statistics: Any) -> Any:
+        """Return the model that maximizes the Q-function (Algorithm 1, line 11).
 
-    def _expect(
-        self,
-        model: GaussianModel,
-        k: int,
-        trace: float,
-        sums: Matrix | None,
-        moment: Matrix,
-        shifts: Matrix,
-    ) -> Expectation:
-        """Add kernel k's share to the rows of `moment`; return its log-likelihood and entropy.
-
-        `trace` is tr P_vv Q_vv, and `sums` holds P_vv 1. What the kernel's constant takes from the
-        visible block is put into `shifts`.
+        Equation :eq:`eq-m-step` of the derivation.
         """
-        part = self.source_kernels[k]
-        kernel, nu, source = part.kernel, part.degrees, part.source
-        conditional = model.condition(kernel.visible, self.space)
-        constant, shift = None, None
-        if source.constant != 0.0 and sums is not None:
-            own = sums[kernel.v, k]
-            weights = conditional.ones_solved(own)
-            constant = Constant.of(weights, part.centered, source.constant)
-            shift = constant.shift
-            trace += 2.0 * float(shift @ own)
-            shifts[kernel.v, k] = nu * shift
-        for strip in conditional.hidden_rows(kernel.moment, shift):
-            rows, cross, hidden = strip
-            trace += conditional.inner_with(strip, model.precision)
-            hidden[:, rows.start :] *= 0.5
-            add_rows(moment, nu, kernel.h[rows], kernel.order, cross, hidden)
-        log_det = model.log_determinant - conditional.log_determinant
-        deviations = np.sqrt(np.diagonal(model.precision)[kernel.v])  # the bound of M_vv^-1's
-        marginal = Marginal(log_det, trace - len(kernel.h), 0.0, constant, 0.0, deviations)
-        return self._expectation(k, marginal, model.log_determinant)
+        raise NotImplementedError
 
-    def _expectation(self, k: int, marginal: Marginal, log_det_model: float) -> Expectation:
-        """Return kernel k's log-likelihood and entropy from what its marginal says."""
-        kernel, source, _, nu, sizes = self.source_kernels[k]
-        log_det, trace, own, constant, inflation, deviations = marginal
-        n, m = len(kernel.v), len(kernel.h)
-        level = gaussian_log_likelihood(n, log_det, trace)
-        entropy = gaussian_entropy(m, log_det_model - log_det)
-        if source.is_plain:
-            return Expectation(nu * level, nu * entropy)
-        lost, cancelling = 0.5 * n * math.log(source.scale), 0.0
-        if constant is not None:
-            lost += constant.divergence()
-            cancelling = constant.cancelling(deviations, sizes)
-        entropy -= 0.5 * (1.0 - source.sharing) * own
-        bound = marginal_rounding(n, log_det, trace, lost, inflation, cancelling)
-        return Expectation(nu * (level - lost), nu * (entropy - lost), constant, nu * bound)
+    def q_function(self, model: GaussianModel, statistics: Any) -> float:
+        """Return the Q-function at `model`, in nats; only the prior's constant is left out.
 
-    def _level_alone(self, k: int) -> Expectation:
-        """Return the log-likelihood of a kernel that shares nothing; no model changes it."""
-        part = self.source_kernels[k]
-        alone = part._replace(source=part.source._replace(sharing=1.0))
-        scale = self.prior.scale_matrix(self.objects)
-        score = MarginalScore.of(scale, alone, None, self.space)
-        found = self._expectation(k, score.summary(), score.log_determinant)
-        return found._replace(entropy=found.log_likelihood)
+        Equation :eq:`eq-q-function` of the derivation.
+        """
+        raise NotImplementedError
 
     def update_constants(self, model: GaussianModel) -> Sources:
         """Return the sources with every constant at its maximum for this model.
@@ -252,40 +183,44 @@ class EM:
         in units of the scale, it is max(0, r/t^2 - 1/t). Equation :eq:`eq-constant` of the
         derivation.
         """
-        found = np.zeros(len(self.kernels))
-        blocks = zip(self._stack.kernels(), self.sources, strict=True)
-        for k, (kernel, source) in enumerate(blocks):
-            free = source._replace(constant=math.nan)
-            places = np.ix_(kernel.v, kernel.v)
-            own = None if self._scale is None else self._scale[places]
-            base = source.base(self.own(model).matrix[places], own)
-            factor = cholesky(base, "model matrix", kernel.objects[kernel.v], TOO_SINGULAR)
-            weights = solve(factor, np.ones(len(kernel.v)))
-            found[k] = Constant.of(weights, Centered.of(kernel.moment, free), math.nan).variance
-        return self.sources.with_constants(found)
+        raise NotImplementedError
 
-    def m_step(self, statistics: ExpectedStatistics) -> GaussianModel:
-        """Return the model that maximizes the Q-function (Algorithm 1, line 11).
+    def rounding_bound(self, statistics: Any) -> float:
+        """Return by how much rounding can change the penalized log-likelihood, in nats.
 
-        M = (lambda T + S) / (lambda + N); the paper's (lambda I + sum_k Q(k)) / (lambda + K).
-        Equation :eq:`eq-m-step` of the derivation.
+        The bounds and their derivations are in `mkmc_prob.em.rounding`.
         """
-        moment = self._taken(statistics).second_moment
-        return GaussianModel.of(self._maximum(moment, np.empty_like(moment)), self.objects)
+        raise NotImplementedError
 
-    def q_function(self, model: GaussianModel, statistics: ExpectedStatistics) -> float:
-        """Return the Q-function at `model`: <S, eta(M)> - a(M) + log p(M), in nats.
+    def level_of_q(self, statistics: Any) -> Any:
+        """Return what `rise_of_q` needs of the model that a step starts from."""
+        raise NotImplementedError
 
-        S are the expected statistics, eta = -M^-1 / 2 and a the cumulant with N degrees of freedom;
-        only the prior's constant is left out.
-        Equation :eq:`eq-q-function` of the derivation.
+    def rise_of_q(self, level: Any, model: GaussianModel) -> float:
+        """Return the rise of the Q-function in an EM step that led to `model`, in nats.
+
+        Equation :eq:`eq-gain-q` of the derivation.
         """
-        fit = inner(self.own(model).precision, self._taken(statistics).second_moment)
-        total = self.total_degrees_of_freedom
-        cumulant = model.cumulant(total) if total else 0.0  # 0 if no kernel shares anything
-        return -0.5 * fit - cumulant + self.prior.log_density(model)
+        raise NotImplementedError
 
-    def entropy(self, statistics: ExpectedStatistics) -> float:
+    def threads(self) -> AbstractContextManager[Any]:
+        """Return a context in which the steps use as many BLAS threads as pay."""
+        return nullcontext()
+
+    @property
+    def metric_weight(self) -> float:
+        """w, if the rise of the Q-function by a short EM step of length u is w u^2 / 2."""
+        raise NotImplementedError
+
+    def is_sound(self, statistics: Any) -> bool:
+        """Return whether rounding leaves the statistics of a step meaningful."""
+        return True
+
+    def log_prior(self, model: GaussianModel) -> float:
+        """Return log p(M), without its constant, in nats."""
+        return self.prior.log_density(model)
+
+    def entropy(self, statistics: Any) -> float:
         """Return sum_k nu_k times the entropy of h_k given v_k at the model of `statistics`.
 
         With `sources`, what the Q-function leaves out: the entropy less the divergence of each
@@ -296,7 +231,7 @@ class EM:
         return float(self._taken(statistics).entropy.sum())
 
     def penalized_log_likelihood(
-        self, model: GaussianModel, statistics: ExpectedStatistics | None = None
+        self, model: GaussianModel, statistics: KernelExpectations | None = None
     ) -> float:
         """Return L(M) = sum_k nu_k E_q[log N(v_k | 0, M_vv)] + log p(M), in nats.
 
@@ -313,7 +248,7 @@ class EM:
             statistics = self.e_step(model)
         elif self._taken(statistics).model is not model:
             raise KernelError("statistics: they were taken at another model. Leave them out.")
-        return float(statistics.log_likelihood.sum()) + self.prior.log_density(model)
+        return float(statistics.log_likelihood.sum()) + self.log_prior(model)
 
     def kl_objective(self, model: GaussianModel, completed: xr.DataArray) -> float:
         """Return the paper's objective J = lambda KL(T, M) + sum_k nu_k KL(Q(k), M).
@@ -339,52 +274,24 @@ class EM:
         Visible entries are returned bit for bit.
         Equations :eq:`eq-e-step-vh` and :eq:`eq-e-step-hh` of the derivation.
         """
-        sources = self.sources
-        if np.isnan(sources.constant).any():
-            best = self.update_constants(model).constant
-            held = sources.constant
-            sources = sources.with_constants(np.where(np.isnan(held), best, held))
-        return complete(self._stack, sources, self._scale, self.own(model))
+        return self.completed(self._problem, self._at_maximum(model), self.own(model))
 
-    def rounding_bound(self, statistics: ExpectedStatistics) -> float:
-        """Return by how much rounding can change the penalized log-likelihood, in nats.
+    @staticmethod
+    def completed(problem: Problem, sources: Sources, model: GaussianModel) -> xr.DataArray:
+        """Return the kernels of a problem completed by their expectations, given the constants."""
+        raise NotImplementedError
 
-        The bound and its derivation are those of `mkmc_prob.em.rounding.rounding_bound`.
-        """
-        weight = self.prior.strength + self.total_degrees_of_freedom
-        trace = self.update_trace(statistics)
-        return rounding_bound(
-            statistics.model,
-            weight=weight,
-            update_trace=trace,
-            n_kernels=len(self.kernels),
-            of_kernels=statistics.rounding,
-        )
+    def _at_maximum(self, model: GaussianModel) -> Sources:
+        """Return the sources, with constants that are to be estimated at their maximum."""
+        held = self.sources.constant
+        if not np.isnan(held).any():
+            return self.sources
+        best = self.update_constants(model).constant
+        return self.sources.with_constants(np.where(np.isnan(held), best, held))
 
-    def update_trace(self, statistics: ExpectedStatistics) -> float:
-        """Return tr M^-1 F(M), F(M) the EM update of the model M; it is l at a fixed point.
-
-        The first part of the gain, equation :eq:`eq-gain-q` of the derivation, needs it.
-        """
-        moment, precision = self._taken(statistics).second_moment, statistics.model.precision
-        strength, scale = self.prior.strength, self._scale
-        of_prior = float(np.trace(precision)) if scale is None else inner(precision, scale)
-        total = strength * of_prior + inner(precision, moment)
-        return total / (strength + self.total_degrees_of_freedom)
-
-    def update(self, statistics: ExpectedStatistics, out: Matrix) -> Matrix:
-        """Put F(M), the matrix of the M-step's model, into `out`; return it."""
-        return self._maximum(self._taken(statistics).second_moment, out)
-
-    def _maximum(self, moment: Matrix, out: Matrix) -> Matrix:
-        """Put the M-step's matrix into `out`; return it."""
-        strength = self.prior.strength
-        weight = strength + self.total_degrees_of_freedom
-        return self.structure.maximum(moment, strength, self._scale, weight, out)
-
-    def _taken(self, statistics: ExpectedStatistics) -> ExpectedStatistics:
+    def _taken(self, statistics: Any) -> Any:
         """Return `statistics` if an E-step of this EM took them; raise otherwise."""
-        if not isinstance(statistics, ExpectedStatistics):
+        if not isinstance(statistics, KernelExpectations):
             raise KernelError(
                 f"statistics: {type(statistics).__name__} found; pass what e_step(model) returns."
             )
@@ -395,3 +302,10 @@ class EM:
     def own(self, model: GaussianModel) -> GaussianModel:
         """Return `model` if it is over these objects in this order; raise otherwise."""
         return model_over(self.objects, model)
+
+
+class QLevel(NamedTuple):
+    """What the rise of the Q-function needs of the model that a step starts from."""
+
+    update_trace: float
+    log_determinant: float

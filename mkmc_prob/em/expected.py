@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,51 +29,19 @@ class Expectation(NamedTuple):
     rounding: float = 0.0
 
 
-class ExpectedStatistics:
-    """The expected sufficient statistics at a model, and what the E-step computes with them.
-
-    Equation :eq:`eq-expected-statistic` of the derivation. `EM.e_step` returns them.
-
-    Attributes
-    ----------
-    model : GaussianModel
-        M, at which the expectations were taken.
-    second_moment : ndarray, shape (l, l)
-        S = sum_k nu_k E[x_k x_k'], exactly symmetric; labeled as `sufficient_statistic`.
-    log_likelihood : ndarray, shape (K,)
-        nu_k E_q[log N(v_k | 0, M_vv)] per kernel in nats, 2 pi included.
-    entropy : ndarray, shape (K,)
-        nu_k times the entropy of h_k given v_k under M, per kernel in nats.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mkmc_prob import EM, WishartPrior, stack_kernels
-    >>> stack = stack_kernels(np.eye(2)[None], visible=[[1, 0]], objects=["a", "b"])
-    >>> em = EM(stack, WishartPrior(1.0))
-    >>> statistics = em.e_step(em.initial_model())
-    >>> round(statistics.sufficient_statistic.sel(object="b", object_bis="b").item(), 6)
-    0.5
-    >>> statistics.completed.sizes["kernel"]
-    1
-    """
+class KernelExpectations:
+    """What an E-step says of each kernel, whatever the structure of the model matrix."""
 
     def __init__(
-        self,
-        problem: Problem,
-        model: GaussianModel,
-        second_moment: Matrix,
-        kernels: Sequence[Expectation],
+        self, problem: Problem, model: GaussianModel, kernels: Sequence[Expectation]
     ) -> None:
-        self.problem, self.model = problem, model
-        self.second_moment, self.kernels = second_moment, kernels
+        self.problem, self.model, self.kernels = problem, model, kernels
         self.log_likelihood = np.array([kernel.log_likelihood for kernel in kernels])
         self.entropy = np.array([kernel.entropy for kernel in kernels])
 
-    def without_precision(self) -> "ExpectedStatistics":
-        """Return the same statistics, whose model has let go of the memory of M^-1."""
-        model = self.model.without_precision()
-        return ExpectedStatistics(self.problem, model, self.second_moment, self.kernels)
+    def without_precision(self) -> Any:
+        """Return the statistics without the memory of M^-1, if they hold it."""
+        return self
 
     @property
     def sources(self) -> Sources:
@@ -110,6 +78,51 @@ class ExpectedStatistics:
                 own, old = now.constant, then.constant.variance
                 gain += nu * (own.level(own.variance) - own.level(old))
         return gain
+
+
+class ExpectedStatistics(KernelExpectations):
+    """The expected sufficient statistics at a model, and what the E-step computes with them.
+
+    Equation :eq:`eq-expected-statistic` of the derivation. `EM.e_step` returns them.
+
+    Attributes
+    ----------
+    model : GaussianModel
+        M, at which the expectations were taken.
+    second_moment : ndarray, shape (l, l)
+        S = sum_k nu_k E[x_k x_k'], exactly symmetric; labeled as `sufficient_statistic`.
+    log_likelihood : ndarray, shape (K,)
+        nu_k E_q[log N(v_k | 0, M_vv)] per kernel in nats, 2 pi included.
+    entropy : ndarray, shape (K,)
+        nu_k times the entropy of h_k given v_k under M, per kernel in nats.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mkmc_prob import EM, WishartPrior, stack_kernels
+    >>> stack = stack_kernels(np.eye(2)[None], visible=[[1, 0]], objects=["a", "b"])
+    >>> em = EM(stack, WishartPrior(1.0))
+    >>> statistics = em.e_step(em.initial_model())
+    >>> round(statistics.sufficient_statistic.sel(object="b", object_bis="b").item(), 6)
+    0.5
+    >>> statistics.completed.sizes["kernel"]
+    1
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        model: GaussianModel,
+        second_moment: Matrix,
+        kernels: Sequence[Expectation],
+    ) -> None:
+        super().__init__(problem, model, kernels)
+        self.second_moment = second_moment
+
+    def without_precision(self) -> "ExpectedStatistics":
+        """Return the same statistics, whose model has let go of the memory of M^-1."""
+        model = self.model.without_precision()
+        return ExpectedStatistics(self.problem, model, self.second_moment, self.kernels)
 
     def __repr__(self) -> str:
         table = pd.DataFrame(

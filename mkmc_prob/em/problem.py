@@ -10,7 +10,7 @@ from ..errors import KernelError, LabelError
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..model.sources import Sources
-from ..model.structures import FULL, Structure, structure_of
+from ..model.structures import FULL, LowRank, Structure, structure_of
 from ..stacks.definite import check_definite
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import Labels, name_some
@@ -82,6 +82,25 @@ class Problem(NamedTuple):
         if not prior.is_identity:
             sources = sources.without_shared_constant()
         return cls(checked, sources.prior(prior, checked.objects), sources, structure)
+
+    def check_structure(self, what: str = "structure") -> None:
+        """Raise KernelError if no model of the structure fits the objects, prior and sharings.
+
+        `what` is the argument that named the structure.
+        """
+        if not isinstance(self.structure, LowRank):
+            return
+        if self.structure.rank >= len(self.stack.objects):
+            raise KernelError(
+                f"{what}: rank {self.structure.rank} found for {len(self.stack.objects)} "
+                "objects; it must be smaller."
+            )
+        least = float(self.sources.sharing.min())
+        if least < 1.0 and not (self.sources.shared_constant or self.prior.is_identity):
+            raise KernelError(
+                f"sharing: {least:g} found with a scale of the prior and a structure of low rank. "
+                "Leave the scale out, or use sharing 1."
+            )
 
     def with_strength(self, strength: float) -> "Problem":
         """Return the problem with another strength of the prior."""
@@ -156,6 +175,11 @@ def one_prior(
     """
     if prior is None:
         return WishartPrior(strength)
+    if isinstance(prior, LowRank):
+        raise KernelError(
+            f"prior: {prior.name} found; only fit takes one. Pass it to select_model or complete "
+            "in priors."
+        )
     if not isinstance(prior, WishartPrior):
         raise KernelError(f"prior: {prior!r} found; pass WishartPrior(strength, scale).")
     if strength is not default and real_number(strength) != prior.strength:

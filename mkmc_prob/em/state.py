@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import IndefiniteKernelError
 from ..model.gaussian import GaussianModel
 from .em import EM
-from .expected import ExpectedStatistics
+from .expected import KernelExpectations
 from .stopping import estimated_gain
 
 
@@ -23,7 +23,7 @@ class State(NamedTuple):
     model : GaussianModel
     evaluations : int
         How many E-steps were taken so far.
-    statistics : ExpectedStatistics or None
+    statistics : KernelExpectations or None
         The E-step at `model`, once it was taken.
     level : float
         The penalized log-likelihood of `model`; NaN before the E-step.
@@ -41,7 +41,7 @@ class State(NamedTuple):
     number: int
     model: GaussianModel
     evaluations: int = 0
-    statistics: ExpectedStatistics | None = None
+    statistics: KernelExpectations | None = None
     level: float = math.nan
     by_em: bool = False
     length: float = math.nan
@@ -68,8 +68,11 @@ class State(NamedTuple):
 class Method(Protocol):
     """What the loop needs of a method; `remedy` is advice for the non-convergence warning."""
 
-    em: EM
     remedy: str
+
+    @property
+    def em(self) -> EM:
+        """The problem."""
 
     def step(self, state: State) -> State:
         """Return the next state, of a model at least as likely as that of an evaluated `state`."""
@@ -100,17 +103,12 @@ class EMSteps:
         return estimated_gain(trace)
 
 
-def evaluate_if_definite(em: EM, model: GaussianModel) -> tuple[ExpectedStatistics | None, float]:
-    """Return the E-step at `model` and its log-likelihood; None and -inf if M is singular.
-
-    M = B B' is rounded, and close to singular it can differ from what its factor B describes. Then
-    tr M^-1 F(M), which is positive for every positive definite M, need not be positive: such
-    models are refused, too.
-    """
+def evaluate_if_definite(em: EM, model: GaussianModel) -> tuple[KernelExpectations | None, float]:
+    """Return the E-step at `model` and its log-likelihood; None and -inf if M is singular."""
     try:
         statistics = em.e_step(model)
     except IndefiniteKernelError:
         return None, -np.inf
-    if not em.update_trace(statistics) > 0.0:
+    if not em.is_sound(statistics):
         return None, -np.inf
     return statistics, em.penalized_log_likelihood(model, statistics)

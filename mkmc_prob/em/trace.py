@@ -15,8 +15,8 @@ VARIABLES = {
     "gain_q_function": ("rise of the Q-function in an EM step", "nats"),
     "gain_divergence": ("Kullback-Leibler part of the gain of an EM step", "nats"),
     "gain_constants": ("rise by the update of the kernels' constants", "nats"),
-    "gradient_norm": ("norm of the gradient, ||B^-1 F(M) B'^-1 - I||", ""),
-    "step_length": ("length of the step in the affine-invariant metric", ""),
+    "gradient_norm": ("norm of the gradient in EM's metric", ""),
+    "step_length": ("length of the step in EM's metric", ""),
     "gain_to_come": ("estimated gain still to come", "nats"),
     "rounding_bound": ("bound on the rounding of the penalized log-likelihood", "nats"),
     "seconds": ("time since the start", "s"),
@@ -41,8 +41,9 @@ def trace_of(
     divergences sum_k nu_k E_q KL(p(h|v, M) || p(h|v, M+)), computed as the difference; and the rise
     when the constants are updated for M+ (0 if none is estimated). They are NaN for other steps. If
     the method does not record them, the norm of the gradient before an EM step and the length of
-    the step are set to 2 sqrt(rise of Q / (lambda + N)), to which both are equal to second order;
-    they are NaN for other steps.
+    the step are set to sqrt(2 rise of Q / w), w the weight of the metric, to which both are equal
+    to second order; they are NaN for other steps. For the full structure the metric is the
+    affine-invariant one, the gradient B^-1 F(M) B'^-1 - I, and w = (lambda + N) / 2.
 
     The start is the first entry. The results of a step are stored with the model it led to.
 
@@ -80,16 +81,13 @@ def trace_of(
     sizes = abs(constant) + np.abs(column["penalized_log_likelihood"])
     eps = float(np.finfo(np.float64).eps)
     column["rounding_bound"] = column["rounding_bound"] + 2.0 * eps * sizes * bool(constant)
-    weight = ascent.em.prior.strength + ascent.em.total_degrees_of_freedom
-    rise, divergence, moved, length = np.full((4, len(records)), np.nan)
+    divergence, moved, length = np.full((3, len(records)), np.nan)
+    rise = column["rise_of_q"]
     by_em = column["by_em"][1:]
-    excess = column["update_trace"][:-1] - len(ascent.em.objects)
-    excess -= np.diff(column["log_determinant"])
-    rise[1:][by_em] = 0.5 * weight * excess[by_em]
     gains = np.diff(column["penalized_log_likelihood"])
     moved[1:][by_em] = column["gain_of_constants"][1:][by_em]
     divergence[1:][by_em] = gains[by_em] - rise[1:][by_em] - moved[1:][by_em]
-    length[1:] = 2.0 * np.sqrt(np.maximum(rise[1:], 0.0) / weight)
+    length[1:] = np.sqrt(2.0 * np.maximum(rise[1:], 0.0) / ascent.em.metric_weight)
     recorded = column["gradient_norm"]
     column |= {
         "gain_q_function": rise,

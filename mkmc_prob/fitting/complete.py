@@ -8,17 +8,29 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
+from ..em.methods import check_method
 from ..errors import KernelError
 from ..model.prior import WishartPrior
+from ..model.structures import FULL, PPCA, FactorAnalysis, Structure, structure_of
 from ..stacks.definite import repair_spectrum
 from ..stacks.degrees import DegreesOfFreedom
-from ..utils.arguments import Check
+from ..stacks.pairs import never_seen_together
+from ..stacks.stack import check_stack
+from ..utils.arguments import Check, several
 from .fit import fit
 from .result import MKMCResult
 from .selection import SHARINGS, STRENGTHS, select_model
 
 #: Options that are passed on to `fit`.
 OPTIONS = ("method", "tol", "max_iter", "initial")
+#: Up to so many objects the full structure is searched by default.
+MOST_FOR_FULL = 1_000
+#: What is searched beyond, and what the result says of it.
+FOR_MANY = (PPCA(20), PPCA(50), PPCA(100), PPCA(5), FactorAnalysis(5), FactorAnalysis(20))
+LEFT_OUT = 'structure "full", which takes long for so many objects (pass it in structures)'
+#: The scales of the prior where pairs are never seen together, with more than so many objects.
+PRIORS = (None, PPCA(3), PPCA(8))
+MORE_THAN = 16
 #: How `fit` checks them: before the search, which can take long.
 FIT_CHECKS: dict[str, Check] = fit.checks  # type: ignore[attr-defined]
 
@@ -28,7 +40,8 @@ def complete(
     *,
     strengths: Sequence[float] = STRENGTHS,
     sharing: Sequence[float] = SHARINGS,
-    structures: Sequence[str] = ("full",),
+    structures: Sequence[str | Structure] | None = None,
+    priors: Sequence[PPCA | FactorAnalysis | None] | None = None,
     groups: ArrayLike | xr.DataArray | None = None,
     draws: int = 5,
     seed: int | np.random.Generator = 0,
@@ -49,8 +62,15 @@ def complete(
     ----------
     stack
         The incomplete kernels, from `stack_kernels`. Not changed.
-    strengths, sharing, structures, groups, draws, seed, workers, progress
+    strengths, sharing, groups, draws, seed, workers, progress
         As in `select_model`.
+    structures
+        As in `select_model`. If left out, the full structure for up to 1,000 objects, and if
+        `prior` has a scale; otherwise, as its search would take too long, several models of low
+        rank, and the result says so.
+    priors
+        As in `select_model`. If left out, ``(None, PPCA(3), PPCA(8))`` where pairs of objects are
+        never seen together, and none otherwise.
     repair
         Whether to make indefinite kernels positive semidefinite (`repair_spectrum`, which warns of
         each change); otherwise an indefinite kernel is an error.
@@ -98,12 +118,28 @@ def complete(
             options[name] = FIT_CHECKS[name](value, name)
     if repair:
         stack = repair_spectrum(stack)
+    left_out = ""
+    checked_stack = check_stack(stack)
+    if structures is None:
+        structures = ("full",)
+        has_scale = isinstance(prior, WishartPrior) and not prior.is_identity
+        if checked_stack.sizes["object"] > MOST_FOR_FULL and not has_scale:
+            structures, left_out = FOR_MANY, LEFT_OUT
+    if "method" in options:
+        for structure in several(structure_of)(structures, "structures"):
+            check_method(options["method"], structure)
+    if priors is None:
+        full = prior is None and FULL in map(structure_of, structures)
+        few = checked_stack.sizes["object"] <= MORE_THAN
+        apart = full and not few and bool(never_seen_together(checked_stack).any())
+        priors = PRIORS if apart else (None,)
     common: dict[str, Any] = {"prior": prior, "degrees_of_freedom": degrees_of_freedom}
     selection = select_model(
         stack,
         strengths=strengths,
         sharing=sharing,
         structures=structures,
+        priors=priors,
         groups=groups,
         draws=draws,
         seed=seed,
@@ -111,8 +147,9 @@ def complete(
         progress=progress,
         **common,
     )
+    selection = dataclasses.replace(selection, left_out=left_out)
     if prior is not None:
         common["prior"] = prior.with_strength(selection.best["strength"])
-    result = fit(stack, **selection.best, **common, progress=progress, **options)
+    result = fit(stack, **(common | selection.best), progress=progress, **options)
     interrupted = result.interrupted or selection.interrupted
     return dataclasses.replace(result, selection=selection, interrupted=interrupted)

@@ -1,17 +1,21 @@
 """`fit`: from an incomplete stack to a result."""
 
+from typing import Any
+
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from ..em.methods import METHODS
+from ..em.methods import METHODS, check_method
 from ..em.problem import DEFAULT_STRENGTH, one_prior, problem_of
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
+from ..model.structures import PPCA, FactorAnalysis, Structure, structure_of
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.pattern import warn_of_what_is_not_identified
 from ..stacks.stack import visible_objects
 from ..utils.arguments import checked, choice, positive, tolerance, whole
+from .low_rank_prior import low_rank_prior, with_low_rank_prior
 from .result import MKMCResult
 from .solve import solve, warn_of_the_model, warn_of_what_stays_apart
 
@@ -23,8 +27,8 @@ def fit(
     strength: float = DEFAULT_STRENGTH,
     sources: str | xr.Dataset = "adaptive",
     sharing: DegreesOfFreedom = 1.0,
-    structure: str = "full",
-    prior: WishartPrior | None = None,
+    structure: str | Structure = "full",
+    prior: WishartPrior | PPCA | FactorAnalysis | str | None = None,
     degrees_of_freedom: DegreesOfFreedom = 1.0,
     method: str = "geodesic",
     tol: float = 1e-3,
@@ -50,9 +54,15 @@ def fit(
         From 0 to 1, the share of a kernel's variance that is common to all kernels: one number, one
         per kernel, or labeled by kernel. A kernel with sharing 0 is completed from itself alone.
     structure
-        The structure of the model matrix; "full" is the only one.
+        The structure of the model matrix M: "full", any positive definite matrix; ``PPCA(rank)``,
+        a few factors and the same noise for all objects; ``FactorAnalysis(rank)``, noise of its own
+        for each. With a few factors a step costs one product of each kernel with `rank` columns,
+        hundreds of times less for thousands of objects.
     prior
-        The prior itself, instead of `strength`, if you choose its scale.
+        The prior itself, instead of `strength`, if you choose its scale. Or ``PPCA(rank)``: the
+        scale is then a model of that many factors, fitted to the same kernels with strength 1, and
+        `strength` says how much it counts. That helps if pairs of objects are never seen together
+        and a few factors describe the objects; `select_model` can test it.
     degrees_of_freedom
         nu_k > 0, the number of observations each kernel counts for: one number, one per kernel, or
         labeled by kernel. 1 in the paper.
@@ -60,9 +70,11 @@ def fit(
         The method of ascent. All methods maximize the same likelihood, and it rises at every step.
         "geodesic": an accelerated form of EM, L-BFGS in the geometry in which an EM step is a
         gradient step. "em": the paper's Algorithm 1, which needs thousands of steps if the strength
-        is small. "squarem": squared extrapolation, the classical accelerator of EM, for comparison;
-        it can need more evaluations than EM does. If there are several maxima (at strengths of 0.01
-        and less, for example) the methods may end in different ones.
+        is small. "squarem", for the full structure: squared extrapolation, the classical
+        accelerator of EM, for comparison; it can need more evaluations than EM does. "px-em", for
+        models of few factors: parameter-expanded EM, near a maximum never slower than "em". If
+        there are several maxima (at strengths of 0.01 and less, for example) the methods may end
+        in different ones.
     tol
         The fit has converged when the estimated remaining gain in log-likelihood is at most `tol`,
         in nats. A shortfall of g nats displaces any one parameter by at most about sqrt(2 g) of its
@@ -77,7 +89,8 @@ def fit(
     initial
         Where to start: another fit's result, a model, or a labeled positive definite matrix over
         all objects. If left out, the scale of the prior; with "identical" the paper's start, zeros
-        for the missing entries.
+        for the missing entries; with a few factors the leading components of the visible entries,
+        with five or fewer after quick fits at larger strengths.
     progress
         Whether to show a progress bar.
 
@@ -126,17 +139,23 @@ def fit(
     >>> result.sources["constant"].values.round(2)
     array([0.32, 0.  ])
     """
+    named = structure_of(structure)
+    check_method(method, named)
+    factors = low_rank_prior(prior, named)
+    given: Any = None if factors else prior  # one_prior checks it
     problem = problem_of(
         stack,
-        one_prior(strength, prior),
+        one_prior(strength, given),
         degrees_of_freedom=degrees_of_freedom,
         sources=sources,
         sharing=sharing,
-        structure=structure,
+        structure=named,
     )
     warn_of_the_model(problem)
     warn_of_what_is_not_identified(visible_objects(problem.stack.array))
     warn_of_what_stays_apart(problem)
+    if factors:
+        problem = with_low_rank_prior(problem, factors, tol=tol, max_iter=max_iter)
     solution = solve(
         problem, initial=initial, method=method, tol=tol, max_iter=max_iter, progress=progress
     )

@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ..em.ascent import Ascent
-from ..em.geodesic import Geodesic
 from ..em.problem import Problem
 from ..errors import IndefiniteKernelError, MonotonicityError
 from ..evaluation.baselines import impute_means, impute_neighbors
@@ -20,17 +18,13 @@ from ..model.conditional import LOG_2_PI, TOO_SINGULAR
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..model.sources import Centered, Constant, Source, Sources
+from ..model.structures import FULL, LowRank, Structure
 from ..stacks.kernel_stack import KernelStack
-from .solve import seen_problem
+from .low_rank_prior import with_low_rank_prior
+from .solve import MOST_STEPS, loose, loose_ascent, seen_problem, starting_model
 
 #: The share of a kernel's visible objects that a draw hides, and the fewest that it must show.
 HELD_OUT, FEWEST = 0.25, 3
-#: A comparison needs the remaining gain to be below this many nats per visible object.
-LOOSE = 1e-3
-#: The fewest steps in a window of a comparison's stopping rule.
-FEWEST_STEPS = 2
-#: The most steps of a fit that is only compared.
-MOST_STEPS = 500
 #: A residual below this share of the held-out block's variance is rounding.
 SMALLEST_RESIDUAL = 1e-12
 #: Baselines that are scored on the same held-out rows.
@@ -52,10 +46,15 @@ class Draw(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A candidate: the strength of the prior, and the sharing of each kernel."""
+    """A candidate: the strength of the prior, and the sharing of each kernel.
+
+    `structure` is that of the model matrix, and `prior` that of the prior's scale, if it has one.
+    """
 
     strength: float
     sharing: tuple[float, ...]
+    structure: Structure = FULL
+    prior: LowRank | None = None
 
 
 class Outcome(NamedTuple):
@@ -119,8 +118,8 @@ def compare_path(draw: Draw, path: Sequence[Setting], start: GaussianModel | Non
         model = start
         for setting in path:
             began = time.perf_counter()
-            problem = training_problem(draw, training, setting)
             try:
+                problem = training_problem(draw, training, setting)
                 reached, sources, evaluations = approach(problem, model)
                 score, error = scores(draw, problem, reached, sources)
             except (MonotonicityError, IndefiniteKernelError):  # beyond double precision
@@ -152,7 +151,12 @@ def training_problem(draw: Draw, training: KernelStack, setting: Setting) -> Pro
     else:  # the user's scale
         sources = sources.without_shared_constant()
         prior = given.prior.with_strength(setting.strength)
-    return Problem(training, prior, sources, given.structure)
+    problem = Problem(training, prior, sources, setting.structure)
+    if setting.prior is None or not any(setting.sharing):
+        return problem
+    return with_low_rank_prior(
+        problem, setting.prior, tol=loose(problem), max_iter=MOST_STEPS, warns=False
+    )
 
 
 def approach(problem: Problem, start: GaussianModel | None) -> tuple[GaussianModel, Sources, int]:
@@ -161,11 +165,11 @@ def approach(problem: Problem, start: GaussianModel | None) -> tuple[GaussianMod
     The remaining gain is small relative to the differences between candidates.
     """
     em, aside = seen_problem(problem)
-    initial = em.initial_model() if start is None else aside.restrict_model(start)
-    tol = LOOSE * float(problem.stack.visible.sum())
-    ascent = Ascent(Geodesic(em, fewest=FEWEST_STEPS), initial, tol=tol)
-    ascent.run(max_iter=MOST_STEPS, progress=False)
-    model = GaussianModel.of(aside.extend(ascent.model.matrix), problem.stack.objects)
+    initial = starting_model(em) if start is None else em.adapted(aside.restrict_model(start))
+    ascent = loose_ascent(em, initial, loose(problem))
+    model = ascent.model
+    if len(aside.unseen):
+        model = GaussianModel.of(aside.extend(model.matrix), problem.stack.objects)
     constants = dict(zip(ascent.sources.names, ascent.sources.constant, strict=True))
     held = problem.sources.constant
     found = [constants.get(name, c) for name, c in zip(problem.stack.names, held, strict=True)]

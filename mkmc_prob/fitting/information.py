@@ -23,6 +23,7 @@ from ..linalg.products import product
 from ..linalg.symmetric import Matrix, Triangle, Vector, symmetrize
 from ..model.conditional import TOO_SINGULAR
 from ..model.sources import Constant
+from ..model.structures import need_full
 from ..stacks.labels import name_some
 from ..stacks.matrix import labelled
 from ..utils.arguments import checked, seed
@@ -235,6 +236,7 @@ def missing_information(
     'b'
     """
     result = as_result(result)
+    need_full(result.structure, "missing_information")
     problem = problem_of_result(result)
     rng = np.random.default_rng(seed)
     bar = tqdm(disable=not progress, desc="missing_information", unit=" applications")

@@ -17,6 +17,7 @@ from ..linalg.cholesky import half_solve
 from ..linalg.symmetric import Matrix, symmetrize
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
+from ..model.structures import Structure, need_full, structure_of
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import Labels
@@ -177,6 +178,7 @@ def explore_maxima(
     if "initial" in options:
         raise KernelError("initial: the ascents start elsewhere. Pass starts={name: model}.")
     model, common = _options_of_fit(tol=FINER * tol, **options)
+    need_full(structure_of(model["structure"]), "explore_maxima")
     problem = problem_of(stack, one_prior(strength, prior), **model)
     array = problem.stack.array
     in_units = problem.stack.array / xr.DataArray(problem.sources.scale, dims="kernel")
@@ -203,7 +205,7 @@ def _options_of_fit(
     degrees_of_freedom: DegreesOfFreedom = 1.0,
     sources: str | xr.Dataset = "adaptive",
     sharing: DegreesOfFreedom = 1.0,
-    structure: str = "full",
+    structure: str | Structure = "full",
     method: str = "geodesic",
     max_iter: int = 10_000,
     progress: bool = False,

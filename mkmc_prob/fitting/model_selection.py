@@ -8,6 +8,7 @@ import pandas as pd
 import xarray as xr
 
 from .. import plots
+from ..model.structures import FULL, LowRank, Structure, structure_of
 from ..stacks.labels import name_some
 from .holdout import Setting
 
@@ -49,14 +50,17 @@ class ModelSelection:
     Attributes
     ----------
     comparisons : Dataset
-        By ``candidate``: ``strength``, ``sharing`` (per kernel), ``evaluations``, ``seconds``; by
+        By ``candidate``: ``strength``, ``sharing`` (per kernel), ``structure``, ``prior`` (the
+        structure of its scale, "" without one), ``evaluations``, ``seconds``; by
         ``(candidate, draw, kernel)``: ``score``, the log density of the held-out objects in nats,
         and ``relative_error`` of their rows; ``held_out`` (draw, kernel), their number; and
         ``baseline_error`` (baseline, draw, kernel) of mean, zero and nearest-neighbor imputation.
     chosen : Setting
-        The chosen strength and sharings.
+        The chosen strength, sharings, structure and prior.
     interrupted : bool
         Whether Ctrl-C ended the search.
+    left_out : str
+        What `complete` did not try, because it would take too long.
 
     Examples
     --------
@@ -70,10 +74,17 @@ class ModelSelection:
     comparisons: xr.Dataset
     chosen: Setting
     interrupted: bool = False
+    left_out: str = ""
 
     def to_dataset(self) -> xr.Dataset:
         """Return everything as one Dataset; `of_dataset` reads it back."""
-        attrs = {"strength": self.chosen.strength, "interrupted": int(self.interrupted)}
+        attrs = {
+            "strength": self.chosen.strength,
+            "structure": self.chosen.structure.name,
+            "prior": name_of(self.chosen.prior),
+            "interrupted": int(self.interrupted),
+            "left_out": self.left_out,
+        }
         chosen = self.comparisons.assign(chosen_sharing=("kernel", list(self.chosen.sharing)))
         return chosen.assign_attrs(attrs)
 
@@ -81,30 +92,45 @@ class ModelSelection:
     def of_dataset(cls, given: xr.Dataset) -> "ModelSelection":
         """Return the selection of which `to_dataset` made `given`."""
         sharing = tuple(given["chosen_sharing"].values.astype(float).tolist())
-        chosen = Setting(float(given.attrs["strength"]), sharing)
+        chosen = Setting(
+            float(given.attrs["strength"]),
+            sharing,
+            structure_of(given.attrs.get("structure", "full")),
+            _prior_of(given.attrs.get("prior", "")),
+        )
         interrupted = bool(given.attrs["interrupted"])
         comparisons = given.drop_vars("chosen_sharing").drop_attrs(deep=False)
-        return cls(comparisons, chosen, interrupted)
+        return cls(comparisons, chosen, interrupted, str(given.attrs.get("left_out", "")))
 
     @property
     def best(self) -> dict[str, Any]:
-        """The chosen model, for ``fit(stack, **best)``: ``strength`` and ``sharing``."""
+        """The chosen model, for ``fit(stack, **best)``.
+
+        ``strength`` and ``sharing``; ``structure`` if it is not "full", and ``prior`` if its scale
+        is one of a few factors.
+        """
         return self._arguments(self.chosen)
 
     def _arguments(self, setting: Setting) -> dict[str, Any]:
         names = self.comparisons["kernel"].values.tolist()
-        return {
+        found: dict[str, Any] = {
             "strength": setting.strength,
             "sharing": dict(zip(names, setting.sharing, strict=True)),
         }
+        if setting.structure != FULL:
+            found["structure"] = setting.structure
+        if setting.prior is not None:
+            found["prior"] = setting.prior
+        return found
 
     @property
     def table(self) -> pd.DataFrame:
         """A row per candidate, in the order in which they were tried.
 
-        ``strength``; ``score``, nats per held-out object, with its ``standard_error`` over the
-        draws; ``relative_error`` of the held-out rows, the mean over the kernels; ``seconds``; and
-        for each kernel ``sharing[name]`` and ``score[name]``.
+        ``strength``; ``structure`` and ``prior`` if there are several; ``score``, nats per held-out
+        object, with its ``standard_error`` over the draws; ``relative_error`` of the held-out rows,
+        the mean over the kernels; ``seconds``; and for each kernel ``sharing[name]`` and
+        ``score[name]``.
         """
         data = self.comparisons
         per_draw = data["score"].sum("kernel") / data["held_out"].sum("kernel")
@@ -119,6 +145,9 @@ class ModelSelection:
             },
             index=pd.RangeIndex(data.sizes["candidate"], name="candidate"),
         )
+        for place, name in enumerate(("structure", "prior")):
+            if name in data and len(np.unique(data[name].values)) > 1:
+                table.insert(1 + place, name, data[name].values)
         per_kernel = data["score"].sum("draw") / data["held_out"].sum("draw")
         for name in data["kernel"].values.tolist():
             table[f"sharing[{name}]"] = data["sharing"].sel(kernel=name).values
@@ -214,6 +243,8 @@ class ModelSelection:
             parts.append(f"only {count} objects could be held out")
         if self.interrupted:
             parts.append("the search was interrupted")
+        if self.left_out:
+            parts.append(f"not tried: {self.left_out}")
         return "; ".join(parts) + "."
 
     def _against(self, name: str, kernels: pd.Index, errors: dict[str, Any]) -> str:
@@ -240,7 +271,15 @@ class ModelSelection:
 
     def _setting(self, i: int) -> Setting:
         data = self.comparisons.isel(candidate=i)
-        return Setting(float(data["strength"]), tuple(data["sharing"].values.tolist()))
+        structure: Structure = FULL
+        prior = None
+        if "structure" in data:
+            structure, prior = (
+                structure_of(data["structure"].item()),
+                _prior_of(data["prior"].item()),
+            )
+        sharing = tuple(data["sharing"].values.tolist())
+        return Setting(float(data["strength"]), sharing, structure, prior)
 
     def _index(self, setting: Setting) -> int | None:
         """Return the candidate that has this setting; None if it was not compared."""
@@ -257,7 +296,7 @@ class ModelSelection:
     def __repr__(self) -> str:
         sharing = ", ".join(f"{name} {share:g}" for name, share in self.best["sharing"].items())
         lines = [
-            f"ModelSelection: strength {self.chosen.strength:g}; sharing {sharing}",
+            f"ModelSelection: {self._model()}strength {self.chosen.strength:g}; sharing {sharing}",
             self.verdict.sentence,
         ]
         table = self.verdict.table
@@ -272,9 +311,25 @@ class ModelSelection:
             )
         return "\n".join(lines)
 
+    def _model(self) -> str:
+        """Return the structure and the prior, if they are not the usual ones."""
+        structure, prior = self.chosen.structure, self.chosen.prior
+        named = "" if structure == FULL else f"{structure.name}, "
+        return named + ("" if prior is None else f"prior {prior.name}, ")
+
     def plot(self, *, ax: "Axes | None" = None) -> "Axes":
         """Draw the relative errors by kernel; see `plots.plot_selection`."""
         return plots.plot_selection(self, ax=ax)
+
+
+def name_of(prior: LowRank | None) -> str:
+    """Return how datasets name the structure of the prior's scale."""
+    return "" if prior is None else prior.name
+
+
+def _prior_of(name: str) -> LowRank | None:
+    found = structure_of(name) if name else None
+    return found if isinstance(found, LowRank) else None
 
 
 def _mean(values: np.ndarray) -> np.ndarray:

@@ -10,10 +10,14 @@ import xarray as xr
 
 from .. import plots
 from ..diagnostics.agreement import agreement_with_model, kernel_agreement, object_predictive
+from ..em.completion import FactorCompletion
 from ..errors import MKMCError
 from ..model.gaussian import GaussianModel
+from ..model.low_rank import LowRankModel
 from ..model.prior import WishartPrior
 from ..model.sources import Sources
+from ..model.structures import Full, structure_of
+from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import name_some, with_labels
 from ..stacks.matrix import labelled
 from ..stacks.pairs import never_seen_together, pair_counts
@@ -58,12 +62,17 @@ class MKMCResult(Solution):
         ``sharing``, and whether the constant was ``estimated``; attribute ``shared_constant``. The
         constants are those at `model`.
     degrees_of_freedom : DataArray
+    structure : Full, PPCA or FactorAnalysis
+        The structure of the model matrix.
     method : str
     tol : float
     converged : bool
         Whether the estimated remaining gain fell to `tol`.
     interrupted : bool
         Whether Ctrl-C ended the fit.
+    completion : FactorCompletion or None
+        For a model of few factors, what `completed` was computed from: ``completion.rows(kernel,
+        objects)`` gives rows of it.
     selection : ModelSelection or None
         How `complete` chose the model, and its verdict.
 
@@ -109,15 +118,17 @@ class MKMCResult(Solution):
     def _about_the_model(self) -> str:
         """Return the prior of the paper's model, or the strength and what the kernels share."""
         sharing = self.sources["sharing"].to_series()
+        structure = "" if isinstance(self.structure, Full) else f"{self.structure.name}, "
         if Sources.of_dataset(self.sources, sharing.index.tolist()).is_identical:
-            return repr(self.prior)
+            return f"{structure}{self.prior!r}"
         groups = sharing.groupby(sharing, sort=True)
         if len(groups) == 1:
             shares = f"every kernel has sharing {sharing.iloc[0]:g}"
         else:
             listed = (f"{share:g}: {name_some(part.index.tolist())}" for share, part in groups)
             shares = "sharing " + "; ".join([*listed][::-1])
-        return f"strength {self.prior.strength:g}\n{shares}"
+        prior = f", prior {self.prior.factors}" if self.prior.factors else ""
+        return f"{structure}strength {self.prior.strength:g}{prior}\n{shares}"
 
     def _about_pairs(self) -> str:
         """Return lines about the pairs of objects that no kernel shows together, if any."""
@@ -128,10 +139,12 @@ class MKMCResult(Solution):
         tied = tied_groups(visible_objects(self._related()))
         alone = total - sum(len(group) * (len(group) - 1) // 2 for group in tied)
         how = "the kernels only bound their entries, and the prior chooses within the bounds"
-        if alone:
-            how += f";\n  the entries of {alone} come from the prior alone"
-        if alone == never:
+        if not isinstance(self.structure, Full):
+            how = "their entries are those of the factors"
+        elif alone == never:
             how = "their entries come from the prior alone"
+        elif alone:
+            how += f";\n  the entries of {alone} come from the prior alone"
         verb = "is" if never == 1 else "are"
         return f"\n{never} of {total} pairs of objects {verb} never observed together:\n  {how}"
 
@@ -211,18 +224,24 @@ class MKMCResult(Solution):
         Groups: ``observed_data`` (the incomplete kernels), ``constant_data`` (visibility, pairs of
         objects never observed together, degrees of freedom, the prior), ``sample_stats`` (the
         trace) and, in addition to the schema, ``point_estimate`` (completed kernels, model matrix)
-        and ``sources``; after `complete` also ``selection``.
+        and ``sources``; after `complete` also ``selection``. For a model of few factors,
+        ``point_estimate`` holds its loadings and noise, ``completion`` those of the E-step, from
+        which the completed kernels are computed again, and what has a row and a column per object
+        is left out of ``constant_data``, but for a scale of the user's.
         With `diagnostics` also ``object_predictive`` (`diagnostics.object_predictive`, which are
         not terms of the log-likelihood), ``pair_counts`` and ``kernel_agreement``, from the
         functions of those names.
         """
         constants: dict[str, Any] = {
             "visible": visible_objects(self.observed),
-            "never_seen_together": self.never_seen_together(),
             "degrees_of_freedom": self.degrees_of_freedom,
             "strength": self.prior.strength,
         }
-        if self.prior.scale is not None:
+        large = isinstance(self.structure, Full)  # otherwise l x l is much
+        if large:
+            constants["never_seen_together"] = self.never_seen_together()
+        shared = self.sources.attrs["shared_constant"]  # with it, T is I + b J
+        if self.prior.scale is not None and (large or not shared):
             constants["scale"] = labelled(
                 self.prior.scale_matrix(self.observed["object"].values),
                 self.observed["object"].values,
@@ -232,13 +251,13 @@ class MKMCResult(Solution):
             {
                 "observed_data": xr.Dataset({"kernels": self.observed}),
                 "constant_data": xr.Dataset(constants),
-                "point_estimate": xr.Dataset(
-                    {"completed": self.completed, "model": self.model.covariance}
-                ),
+                "point_estimate": self._point_estimate(),
                 "sample_stats": self.trace,
                 "sources": self.sources,
             }
         )
+        if self.completion is not None:
+            tree["completion"] = xr.DataTree(self.completion.to_dataset())
         if diagnostics:
             predictive = object_predictive(self).rename("log_density")
             agreement = kernel_agreement(self).to_xarray()
@@ -256,7 +275,17 @@ class MKMCResult(Solution):
             "converged": int(self.converged),
             "interrupted": int(self.interrupted),
         }
+        if not isinstance(self.structure, Full):
+            tree.attrs["structure"] = self.structure.name
+        if self.prior.factors:
+            tree.attrs["prior_factors"] = self.prior.factors
         return tree
+
+    def _point_estimate(self) -> xr.Dataset:
+        """Return completed kernels and the model; of a model of few factors only the factors."""
+        if isinstance(self.model, LowRankModel):
+            return self.model.to_dataset()
+        return xr.Dataset({"completed": self.completed, "model": self.model.covariance})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result to a netCDF file (suffix .nc), without loss; `load_result` reads it.
@@ -325,6 +354,10 @@ class MKMCResult(Solution):
         """See `plots.plot_spectra`."""
         return plots.plot_spectra(self, ax=ax)
 
+    def plot_loadings(self, *, factors: int = 2, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_loadings`, for models of few factors."""
+        return plots.plot_loadings(self, factors=factors, ax=ax)
+
     def plot_disagreement(self, *, ax: "Axes | None" = None) -> "Axes":
         """See `plots.plot_disagreement`."""
         return plots.plot_disagreement(self, ax=ax)
@@ -387,20 +420,37 @@ def _from_datatree(tree: xr.DataTree) -> MKMCResult:
         trace["gain_constants"] = (0.0 * trace["penalized_log_likelihood"]).where(~missing)
     else:
         sources = with_labels(tree["sources"].to_dataset())
+    observed = with_labels(tree["observed_data"].to_dataset())["kernels"]
+    structure = structure_of(tree.attrs.get("structure", "full"))
+    model: GaussianModel
+    if isinstance(structure, Full):
+        model, completed, completion = GaussianModel(estimate["model"]), estimate["completed"], None
+    else:
+        model = LowRankModel.of_dataset(estimate)
+        found = with_labels(tree["completion"].to_dataset())
+        completion = FactorCompletion.of_dataset(KernelStack(observed), found, sources, degrees)
+        completed = completion.stack()
+    prior = WishartPrior(float(constants["strength"]), scale)
+    prior.factors = str(tree.attrs.get("prior_factors", ""))
+    if not isinstance(structure, Full):  # a scale I + b J is not saved
+        found_sources = Sources.of_dataset(sources, degrees["kernel"].values.tolist(), degrees)
+        prior = found_sources.prior(prior, observed["object"].values)
     selection = None
     if "selection" in tree:
         selection = ModelSelection.of_dataset(with_labels(tree["selection"].to_dataset()))
     return MKMCResult(
-        observed=with_labels(tree["observed_data"].to_dataset())["kernels"],
-        completed=estimate["completed"],
-        model=GaussianModel(estimate["model"]),
+        observed=observed,
+        completed=completed,
+        model=model,
         trace=trace,
-        prior=WishartPrior(float(constants["strength"]), scale),
+        prior=prior,
         sources=sources,
         degrees_of_freedom=degrees,
+        structure=structure,
         method=str(tree.attrs["method"]),
         tol=float(tree.attrs["tol"]),
         converged=bool(tree.attrs["converged"]),
         interrupted=bool(tree.attrs["interrupted"]),
+        completion=completion,
         selection=selection,
     )

@@ -15,6 +15,7 @@ from ..errors import ConvergenceWarning, KernelError, warn
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..model.sources import sharing_number
+from ..model.structures import FULL, PPCA, FactorAnalysis, LowRank, Structure, structure_of
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.labels import as_labels, match
 from ..utils.arguments import checked, positive, seed, several, whole
@@ -28,22 +29,33 @@ from .holdout import (
     compare_path,
     hidden_objects,
 )
-from .model_selection import ModelSelection
+from .model_selection import ModelSelection, name_of
 
 #: The strengths that are tried, and the sharings besides 1.
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
 SHARINGS = (0.0, 0.25, 0.5, 0.75, 0.9)
 #: A kernel shares something only if that gains more than this many nats per held-out object.
 LEAST_GAIN = 0.002
+#: The strengths that are tried with a prior of few factors.
+PRIOR_STRENGTHS = (10.0, 3.0, 1.0)
 #: A search of more than this many seconds says how long it will take.
 LONG = 10.0
 #: How often strengths and sharings are searched again after kernels were set apart.
 ROUNDS = 2
 
 
+def low_rank_or_none(value: Any, what: str) -> LowRank | None:
+    """Return the structure of a prior's scale that the user named; None for none."""
+    if value is None or isinstance(value, LowRank):
+        return value
+    raise KernelError(f"{what}: {value!r} found; None, PPCA(rank) or FactorAnalysis(rank) needed.")
+
+
 @checked(
     strengths=several(positive),
     sharing=several(sharing_number),
+    structures=several(structure_of),
+    priors=several(low_rank_or_none),
     draws=whole(least=2),
     seed=seed,
     workers=whole(least=1),
@@ -53,7 +65,8 @@ def select_model(
     *,
     strengths: Sequence[float] = STRENGTHS,
     sharing: Sequence[float] = SHARINGS,
-    structures: Sequence[str] = ("full",),
+    structures: Sequence[str | Structure] = ("full",),
+    priors: Sequence[PPCA | FactorAnalysis | None] = (None,),
     prior: WishartPrior | None = None,
     degrees_of_freedom: DegreesOfFreedom = 1.0,
     groups: ArrayLike | xr.DataArray | None = None,
@@ -78,7 +91,11 @@ def select_model(
     sharing
         The candidates for the sharing; 0 and 1 are always among them.
     structures
-        The structures of the model matrix: ``("full",)``.
+        The structures of the model matrix, the first one preferred: for example ``("full",
+        PPCA(5), FactorAnalysis(5))``.
+    priors
+        The scales of the full structure's prior: None, and models of a few factors like
+        ``PPCA(3)``, fitted in each draw (see `fit`, `prior`).
     prior
         A prior whose scale is used with each strength; fit the choice with
         ``prior.with_strength(...)``, as `complete` does.
@@ -133,6 +150,13 @@ def select_model(
     It is then held at 0, the strength of the others is chosen again as in step 3, and step 2 is
     repeated, at most twice.
 
+    The first structure is searched like this. The others are tried at its sharings, moving from its
+    strength as in step 3; one that is clearly better than the best so far takes its place, and the
+    sharings are compared again under it. A rank is left out if one between it and that of the best,
+    of the same kind, was tried and not taken. The priors are tried with the full structure, at
+    strengths 1, 3 and 10, in the same way. It is never the likelihood that chooses: those of
+    different structures and priors cannot be compared.
+
     The score of a held-out block is its conditional density with its scale at its maximum, because
     nearly singular kernels make the plain density overconfident. An object is not held out if it
     would then be visible in no kernel. The draws depend on the order of the kernels and objects, so
@@ -147,17 +171,32 @@ def select_model(
     >>> sorted(selection.best)
     ['sharing', 'strength']
     """
-    for structure in several(lambda value, what: value)(list(structures), "structures"):
-        problem = problem_of(
-            stack,
-            one_prior(DEFAULT_STRENGTH, prior),
-            degrees_of_freedom=degrees_of_freedom,
-            structure=structure,
-        )
+    problem = problem_of(
+        stack, one_prior(DEFAULT_STRENGTH, prior), degrees_of_freedom=degrees_of_freedom
+    )
+    if prior is not None and any(priors):
+        raise KernelError("priors: found with a prior of your own. Leave one of the two out.")
+    if any(priors) and FULL not in map(structure_of, structures):
+        raise KernelError('priors: they are for structure "full", which is not in structures.')
+    for structure in [*map(structure_of, structures), *(one for one in priors if one is not None)]:
+        problem._replace(structure=structure).check_structure()
+        if isinstance(structure, LowRank) and prior is not None and not prior.is_identity:
+            raise KernelError(
+                f"structures: {structure.name} found with a scale of the prior, with which it has "
+                "sharing 1 only. Leave the scale out."
+            )
     grouped = None if groups is None else _groups(groups, problem)
     rng = np.random.default_rng(seed)
     drawn = [Draw(problem, hidden_objects(problem.stack, rng, grouped)) for _ in range(draws)]
-    search = Search(drawn, sorted(strengths, reverse=True), sharing, workers, progress)
+    search = Search(
+        drawn,
+        sorted(strengths, reverse=True),
+        sharing,
+        [structure_of(structure) for structure in structures],
+        [one for one in priors if one is not None],
+        workers,
+        progress,
+    )
     return search.run()
 
 
@@ -218,6 +257,10 @@ class Search:
         The candidates, the largest first.
     sharings
         The candidates besides 1.
+    structures
+        Of the model matrix.
+    priors
+        Structures of the scale of the full structure's prior.
     workers, progress
         As in `select_model`.
     """
@@ -227,11 +270,14 @@ class Search:
         draws: list[Draw],
         strengths: Sequence[float],
         sharings: Sequence[float],
+        structures: Sequence[Structure],
+        priors: Sequence[LowRank],
         workers: int,
         progress: bool,
     ) -> None:
         self.draws, self.strengths, self.workers = draws, list(strengths), workers
         self.sharings = sorted({*sharings} - {1.0}, reverse=True)
+        self.structures, self.priors = structures, priors
         self.names = draws[0].problem.stack.names
         self.held_out = np.array([draw.hidden.sum(axis=1) for draw in draws])
         self.tested = self.held_out.any(axis=0)
@@ -247,7 +293,7 @@ class Search:
             with self._bar:
                 if self.tested.any():
                     self._compare_baselines()
-                    best = self._search()
+                    best = self._best_structure()
         except KeyboardInterrupt:
             interrupted, best = True, self._best_so_far()
             warn(
@@ -259,15 +305,59 @@ class Search:
 
     def _untested(self) -> Setting:
         """Return what is used if nothing can be tested: every kernel alone, at strength 1."""
-        return Setting(DEFAULT_STRENGTH, (0.0,) * len(self.names))
+        structure = FULL if FULL in self.structures else self.structures[0]
+        return Setting(DEFAULT_STRENGTH, (0.0,) * len(self.names), structure)
 
     def _best_so_far(self) -> Setting:
         """Return the candidate with the largest score of those compared in full."""
         if not self.found:
-            return Setting(DEFAULT_STRENGTH, (1.0,) * len(self.names))
+            return Setting(DEFAULT_STRENGTH, (1.0,) * len(self.names), self.structures[0])
         return max(self.found, key=lambda setting: self._total(self.found[setting]))
 
-    def _search(self) -> Setting:
+    def _best_structure(self) -> Setting:
+        """Return the best setting of the first structure, unless another is clearly better."""
+        first, *others = self.structures
+        best = self._search(first)
+        if first == FULL and any(best.sharing):
+            best = self._better_prior(best)
+        tried = [first]
+        for structure in others:
+            if _beyond(structure, best.structure, tried):
+                continue
+            tried.append(structure)
+            if not any(best.sharing):
+                own = self._search(structure)
+            else:
+                near = best._replace(structure=structure, prior=None)
+                own = self._better_strength(np.array(best.sharing), near)
+            if structure == FULL and any(own.sharing):
+                own = self._better_prior(own)
+            if self._is_clearly_better(own, best):
+                best = self._sharings_again(own)
+        return best
+
+    def _better_prior(self, best: Setting) -> Setting:
+        """Return the setting with another scale of the prior, if that is clearly better."""
+        without = best
+        for prior in self.priors:
+            path = [without._replace(prior=prior, strength=each) for each in PRIOR_STRENGTHS]
+            self._compare(path, f"prior {prior.name}", without)
+            own = max(path, key=lambda setting: self._total(self.found[setting]))
+            if self._is_clearly_better(own, best):
+                best = own
+        return best if best == without else self._sharings_again(best)
+
+    def _sharings_again(self, best: Setting) -> Setting:
+        """Return the setting with other sharings, unless it is clearly better without."""
+        chosen = self._choose_sharings(best)
+        if not chosen.any():
+            return best
+        again = best._replace(sharing=tuple(chosen.tolist()))
+        self._compare([again], "sharings", best)
+        return best if self._is_clearly_better(best, again) else again
+
+    def _search(self, structure: Structure) -> Setting:
+        """Return the best strength and sharings with this structure."""
         sharing = np.ones(len(self.names))
         sharing[~self.tested] = 0.0
         if (sharing > 0.0).sum() < 2:
@@ -275,7 +365,7 @@ class Search:
         self._alone()
         if not sharing.any():
             return self._untested()
-        near = self._first_strength(sharing)
+        near = self._first_strength(sharing, structure)
         chosen = self._choose_sharings(near)
         for _ in range(ROUNDS):
             apart = chosen == 0.0
@@ -287,11 +377,11 @@ class Search:
             return self._untested()  # the strength has no effect
         return self._better_strength(chosen, near)
 
-    def _first_strength(self, sharing: NDArray[np.float64]) -> Setting:
+    def _first_strength(self, sharing: NDArray[np.float64], structure: Structure) -> Setting:
         """Return the best strength; from the largest down until one is clearly worse."""
         tried: list[Setting] = []
         for strength in self.strengths:
-            setting = Setting(strength, tuple(sharing.tolist()))
+            setting = Setting(strength, tuple(sharing.tolist()), structure)
             self._compare([setting], "strengths", tried[-1] if tried else None)
             tried.append(setting)
             # Of equal ones that nearest to 1.
@@ -304,14 +394,15 @@ class Search:
 
     def _better_strength(self, sharing: NDArray[np.float64], near: Setting) -> Setting:
         """Move from the strength of `near` while the score at `sharing` improves."""
-        at = self.strengths.index(near.strength)
-        best = near._replace(sharing=tuple(sharing.tolist()))
-        self._compare([best], "strengths", near)
+        at = self._nearest_strength(near.strength)
+        best = near._replace(strength=self.strengths[at], sharing=tuple(sharing.tolist()))
+        self._compare([best], "strengths", near if near in self.found else None)
         for step in (-1, 1):
             before = best
             while 0 <= at + step < len(self.strengths):
                 setting = best._replace(strength=self.strengths[at + step])
-                self._compare([setting], "strengths", best if self._has_models(best) else near)
+                start = best if self._has_models(best) or near not in self.found else near
+                self._compare([setting], "strengths", start)
                 if not self._total(self.found[setting]) > self._total(self.found[best]):
                     break
                 best, at = setting, at + step
@@ -319,6 +410,10 @@ class Search:
                 break
         self._keep_models(best)
         return best
+
+    def _nearest_strength(self, strength: float) -> int:
+        """Return the place of the candidate that is nearest to a strength."""
+        return int(np.argmin(np.abs(np.log(np.array(self.strengths) / strength))))
 
     def _choose_sharings(self, near: Setting) -> NDArray[np.float64]:
         """Return the best sharing of each kernel at the strength of `near`."""
@@ -328,7 +423,7 @@ class Search:
             return near._replace(sharing=tuple(np.where(apart, 0.0, share).tolist()))
 
         shares = [1.0, *self.sharings, *([] if 0.0 in self.sharings else [0.0])]
-        path = [setting(share) for share in shares[1:] if share > 0.0]
+        path = [setting(share) for share in shares if share > 0.0]
         self._compare(path, "sharings", near)
         self._keep_models(near)
         self._alone()
@@ -390,7 +485,8 @@ class Search:
         if self._told:
             return
         self._told = True
-        fits = len(self.draws) * (len(self.strengths) + len(self.sharings) + 3)
+        others = len(self.structures) - 1 + len(self.priors)  # about three fits each
+        fits = len(self.draws) * (len(self.strengths) + len(self.sharings) + 3 + 3 * others)
         each = sum(outcome.seconds for outcome in first) / len(first)
         seconds = each * fits / min(self.workers, len(self.draws))
         if seconds > LONG:
@@ -430,6 +526,8 @@ class Search:
         return xr.Dataset(
             {
                 "strength": ("candidate", np.array([one.setting.strength for one in found])),
+                "structure": ("candidate", [one.setting.structure.name for one in found]),
+                "prior": ("candidate", [name_of(one.setting.prior) for one in found]),
                 "sharing": (
                     ("candidate", "kernel"),
                     np.array([one.setting.sharing for one in found]).reshape(shape[::2]),
@@ -453,6 +551,16 @@ class Search:
                 "draw": np.arange(len(self.draws)),
             },
         )
+
+
+def _beyond(structure: Structure, best: Structure, tried: Sequence[Structure]) -> bool:
+    """Return whether a rank between those of `structure` and of the best was tried already."""
+    if not (isinstance(structure, LowRank) and type(structure) is type(best)):
+        return False
+    assert isinstance(best, LowRank)
+    low, high = sorted((structure.rank, best.rank))
+    between = (one.rank for one in tried if type(one) is type(best) and isinstance(one, LowRank))
+    return any(low < rank < high for rank in between)
 
 
 def is_clear(gain: NDArray[np.float64]) -> bool:

@@ -8,21 +8,29 @@ import xarray as xr
 
 from ..diagnostics.protocol import FitResult
 from ..em.ascent import Ascent
+from ..em.completion import FactorCompletion
 from ..em.em import EM
-from ..em.expected import ExpectedStatistics, complete
-from ..em.methods import METHODS
+from ..em.expected import KernelExpectations
+from ..em.methods import method_of
 from ..em.problem import Problem
 from ..em.trace import trace_of
 from ..errors import IdentifiabilityWarning, warn
 from ..model.gaussian import GaussianModel
+from ..model.low_rank import LowRankModel
 from ..model.prior import WishartPrior
 from ..model.sources import Sources
+from ..model.structures import Full, LowRank, Structure
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import name_some
 from ..stacks.moments import block_moments
 from ..stacks.stack import warn_of_scales
 from .unseen import Unseen
 
+#: A loose ascent ends when the estimated gain is below this many nats per visible object, with this
+#: many steps at least in the window of the stopping rule, or after so many steps.
+LOOSE, FEWEST_STEPS, MOST_STEPS = 1e-3, 2, 500
+#: With so few factors an ascent starts from a path of strengths, the first of which is this one.
+FEW_FACTORS, FIRST_STRENGTH = 5, 10.0
 #: A constant that is larger than the variance within each kernel is worth a warning.
 LARGE_CONSTANT = 1.0
 
@@ -38,10 +46,12 @@ class Solution:
     prior: WishartPrior
     sources: xr.Dataset
     degrees_of_freedom: xr.DataArray
+    structure: Structure
     method: str
     tol: float
     converged: bool
     interrupted: bool
+    completion: FactorCompletion | None = None
 
     @property
     def n_iter(self) -> int:
@@ -71,14 +81,43 @@ def solve(
     em, aside = seen_problem(problem)
     if isinstance(initial, Solution):
         initial = initial.model
-    start = em.initial_model() if initial is None else aside.restrict_model(initial)
-    ascent = Ascent(METHODS[method](em), start, tol=tol)
+    chosen = method_of(method, em)
+    start = starting_model(em) if initial is None else em.adapted(aside.restrict_model(initial))
+    ascent = Ascent(chosen, start, tol=tol)
     try:
         ascent.run(max_iter=max_iter, progress=progress)
         return _solution(ascent, aside, problem, method)
     except KeyboardInterrupt:  # what was reached is kept: only a second Ctrl-C discards it
         ascent.interrupted = True
         return _solution(ascent, aside, problem, method)
+
+
+def starting_model(em: EM) -> GaussianModel:
+    """Return the model that an ascent starts from.
+
+    With a handful of factors the leading components of the visible entries can lie near a lower
+    maximum, so fits at larger strengths come first, each from the one before it.
+    """
+    model, strength = em.initial_model(), FIRST_STRENGTH
+    if not isinstance(em.structure, LowRank) or em.structure.rank > FEW_FACTORS:
+        return model
+    while strength > em.prior.strength:
+        stronger = em.problem.with_strength(strength)
+        model = loose_ascent(EM.of(stronger), model, loose(stronger)).model
+        strength /= 3.0
+    return model
+
+
+def loose(problem: Problem) -> float:
+    """Return a tolerance in nats that is small relative to the number of visible objects."""
+    return LOOSE * float(problem.stack.visible.sum())
+
+
+def loose_ascent(em: EM, start: GaussianModel, tol: float) -> Ascent:
+    """Return an ascent by the accelerated method that stops early."""
+    ascent = Ascent(method_of("geodesic", em, fewest=FEWEST_STEPS), start, tol=tol)
+    ascent.run(max_iter=MOST_STEPS, progress=False)
+    return ascent
 
 
 def warn_of_the_model(problem: Problem) -> None:
@@ -118,17 +157,22 @@ def problem_of_result(result: FitResult) -> Problem:
     sources = Sources.of_dataset(result.sources, names, degrees)
     free = result.sources["estimated"].sel(kernel=names).values.astype(bool)
     sources = sources.with_constants(np.where(free, np.nan, sources.constant))
-    return Problem.of(result.observed, result.prior, sources=sources)
+    return Problem.of(result.observed, result.prior, sources=sources, structure=result.structure)
 
 
 def seen_problem(problem: Problem) -> tuple[EM, Unseen]:
     """Return the EM of what the ascent is over, and what the prior says of the other objects.
 
-    The ascent leaves out kernels that share nothing, and objects that no other kernel shows.
+    The ascent leaves out kernels that share nothing, and objects that no other kernel shows. A
+    model of few factors keeps the objects: what the prior says of them is not of that form.
     """
+    problem.check_structure()
     kept = problem.sources.sharing > 0.0
     if kept.any() and not kept.all():
         problem = problem.with_kernels(np.flatnonzero(kept))
+    if not isinstance(problem.structure, Full):
+        everything = np.zeros(len(problem.stack.objects), dtype=bool)
+        return EM.of(problem), Unseen(problem.prior, problem.stack.objects, everything)
     seen = problem.stack.visible.any(axis=0)
     seen[0] |= not seen.any()  # the prior alone determines the model: any object will do
     aside = Unseen(problem.prior, problem.stack.objects, ~seen)
@@ -144,9 +188,14 @@ def _solution(ascent: Ascent, aside: Unseen, problem: Problem, method: str) -> S
     alone = _left_out(problem, ascent.em)
     sources = _with_constants(problem.sources, ascent.sources, alone)
     kernels = {"kernel": stack.array["kernel"].values}
+    completion = _completion(ascent, problem, alone)
+    if completion is not None:
+        completed = completion.stack()
+    else:
+        completed = _completed(ascent, aside, problem, alone)
     solution = Solution(
         observed=stack.array,
-        completed=_completed(ascent, aside, problem, alone),
+        completed=completed,
         model=model,
         trace=trace_of(
             ascent,
@@ -159,10 +208,12 @@ def _solution(ascent: Ascent, aside: Unseen, problem: Problem, method: str) -> S
         degrees_of_freedom=xr.DataArray(
             sources.degrees_of_freedom, dims="kernel", coords=kernels, name="degrees_of_freedom"
         ),
+        structure=problem.structure,
         method=method,
         tol=ascent.tol,
         converged=ascent.converged,
         interrupted=ascent.interrupted,
+        completion=completion,
     )
     ascent.warn_if_unfinished()
     return solution
@@ -174,35 +225,45 @@ def sources_dataset(sources: Sources, given: Sources) -> xr.Dataset:
     return sources.dataset.assign(estimated=("kernel", given.is_estimated, about))
 
 
-def _left_out(problem: Problem, em: EM) -> ExpectedStatistics | None:
+def _left_out(problem: Problem, em: EM) -> KernelExpectations | None:
     """Return the statistics of the kernels that are left out of the ascent, None if none is."""
     places = [k for k, name in enumerate(problem.stack.names) if name not in em.names]
     if not places:
         return None
     alone = EM.of(problem.with_kernels(np.array(places)))
-    return alone.e_step(alone.initial_model())
+    found: KernelExpectations = alone.e_step(alone.initial_model())
+    return found
 
 
-def _with_constants(sources: Sources, kept: Sources, alone: ExpectedStatistics | None) -> Sources:
+def _with_constants(sources: Sources, kept: Sources, alone: KernelExpectations | None) -> Sources:
     """Return the sources of all kernels with the constants of those in and out of the ascent."""
     parts = [kept] if alone is None else [kept, alone.sources]
     found = {name: c for one in parts for name, c in zip(one.names, one.constant, strict=True)}
     return sources.with_constants(np.array([found[name] for name in sources.names]))
 
 
+def _completion(
+    ascent: Ascent, problem: Problem, alone: KernelExpectations | None
+) -> FactorCompletion | None:
+    """Return what completes the kernels by a few factors; None for the full structure."""
+    model, sources = ascent.completion
+    if not isinstance(model, LowRankModel):
+        return None
+    return FactorCompletion(problem.stack, _with_constants(problem.sources, sources, alone), model)
+
+
 def _completed(
-    ascent: Ascent, aside: Unseen, problem: Problem, alone: ExpectedStatistics | None
+    ascent: Ascent, aside: Unseen, problem: Problem, alone: KernelExpectations | None
 ) -> xr.DataArray:
     """Return the completed kernels of the last E-step."""
-    stack, prior = problem.stack, problem.prior
+    stack, em = problem.stack, ascent.em
     model, sources = ascent.completion
     if problem.sources.is_identical and len(aside.unseen):
-        values = ascent.em.complete(model).values
+        values = em.complete(model).values
         completed = stack.array.copy(data=np.stack([aside.extend(matrix) for matrix in values]))
         completed.attrs["long_name"] = "completed kernel matrices"
         return completed.rename("completed")
     if len(aside.unseen):
         model = GaussianModel.of(aside.extend(model.matrix), stack.objects)
     sources = _with_constants(problem.sources, sources, alone)
-    scale = None if prior.is_identity else prior.scale_matrix(stack.objects)
-    return complete(stack, sources, scale, model)
+    return em.completed(problem, sources, model)

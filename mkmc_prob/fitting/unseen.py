@@ -68,7 +68,7 @@ class Unseen:
         LabelError
             If it has no row for a seen object.
         """
-        model = given
+        model: GaussianModel = given
         if not isinstance(given, GaussianModel):
             has_labels = isinstance(given, xr.DataArray) or hasattr(given, "columns")
             try:
@@ -78,7 +78,7 @@ class Unseen:
         wanted = self.objects[self.seen]
         unmatched = "initial: it has no object {}. Pass a model over all objects of the stack."
         places = match(wanted, model.objects, unmatched)
-        return GaussianModel.of(model.matrix[np.ix_(places, places)], wanted)
+        return model.restricted(places, wanted)
 
     def extend(self, matrix: Matrix) -> Matrix:
         """Return X over the seen objects extended to all: X_ro = X B, X_oo = S + B' X B."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import blas
 
 from ..errors import IndefiniteKernelError
@@ -102,6 +102,10 @@ class GaussianModel:
         model = GaussianModel.of(self.matrix, self.objects)
         model._cholesky, model._log_determinant = self._cholesky, self._log_determinant
         return model
+
+    def restricted(self, places: NDArray[np.intp], objects: Labels) -> "GaussianModel":
+        """Return the model of the objects at these positions, which `objects` labels."""
+        return GaussianModel.of(self.matrix[np.ix_(places, places)], objects)
 
     def _set(self, matrix: Matrix, objects: Labels) -> None:
         self.matrix, self.objects = matrix, objects

@@ -41,6 +41,12 @@ class WishartPrior:
         T, symmetric positive definite, l x l: labeled (`DataArray`, `DataFrame`), and then aligned
         by label, or a plain array in the order of the objects. The identity if left out.
 
+    Attributes
+    ----------
+    strength : float
+    factors : str
+        The structure of the scale if `fit` made it of one, like ``"PPCA(3)"``; else empty.
+
     Raises
     ------
     KernelError
@@ -69,19 +75,31 @@ class WishartPrior:
             cholesky(self._matrix, "prior scale", self._objects, remedy)
 
     @classmethod
-    def of(cls, strength: float, matrix: Matrix | None, objects: Labels | None) -> "WishartPrior":
-        """Return the prior with a scale known to be positive definite: it is not factored again."""
+    def of(
+        cls,
+        strength: float,
+        matrix: Matrix | None,
+        objects: Labels | None,
+        factors: str = "",
+    ) -> "WishartPrior":
+        """Return the prior with a scale known to be positive definite: it is not factored again.
+
+        `factors` names the structure of the scale if it has one, like ``"PPCA(3)"``.
+        """
         prior = cls.__new__(cls)
         prior._set(strength, matrix, objects)
+        prior.factors = factors
         return prior
 
     def _set(self, strength: float, matrix: Matrix | None, objects: Labels | None) -> None:
         self.strength, self._matrix, self._objects = strength, matrix, objects
+        self.factors = ""
         if matrix is not None:
             matrix.flags.writeable = False
 
     def __repr__(self) -> str:
         scale = "identity" if self._matrix is None else f"{len(self._matrix)} x {len(self._matrix)}"
+        scale = self.factors or scale
         return f"WishartPrior(strength={self.strength:g}, scale={scale})"
 
     @property
@@ -175,10 +193,10 @@ class WishartPrior:
             return self
         places = match(keep, objects, "prior scale: {} are not among the objects.")
         return WishartPrior.of(
-            self.strength, self.scale_matrix(objects)[np.ix_(places, places)], keep
+            self.strength, self.scale_matrix(objects)[np.ix_(places, places)], keep, self.factors
         )
 
     @checked(strength=positive)
     def with_strength(self, strength: float) -> "WishartPrior":
         """Return the prior with the same scale, which is not factored again."""
-        return WishartPrior.of(strength, self._matrix, self._objects)
+        return WishartPrior.of(strength, self._matrix, self._objects, self.factors)

@@ -23,7 +23,7 @@ from ..stacks.degrees import degrees_per_kernel
 from ..stacks.kernel_stack import KernelStack, VisibleKernel
 from ..stacks.labels import Labels
 from ..stacks.moments import Moments, block_moments
-from ..utils.arguments import LARGEST_WEIGHT, real
+from ..utils.arguments import not_negative, real
 from .conditional import TOO_SINGULAR, ConditionalGaussian, WithConstant
 from .gaussian import GaussianModel
 from .prior import WishartPrior
@@ -33,10 +33,6 @@ sharing_number = real(lambda number: 0 <= number <= 1, "a number from 0 to 1")
 #: The largest shared constant: with larger ones, products with M, whose entries are about b, lose
 #: what the kernels say. Beyond it a kernel's constant is its own.
 LARGEST_SHARED = 1e6
-#: A constant's variance, in units of the kernel's scale; squares of its products stay in range.
-not_negative = real(
-    lambda number: 0 <= number <= LARGEST_WEIGHT, f"a number >= 0 (at most {LARGEST_WEIGHT:g})"
-)
 
 
 class Source(NamedTuple):
@@ -196,13 +192,18 @@ class Constant(NamedTuple):
             singular that its inverse is rounding.
         """
         moment, z = centered
+        moved = blas.dsymv(1.0, moment.T, weights, lower=1) if len(weights) else weights
+        return cls.of_moved(weights, moved, z, variance)
+
+    @classmethod
+    def of_moved(cls, weights: Vector, moved: Vector, z: float, variance: float) -> "Constant":
+        """Return the constant as `of` does, given ``moved``, S0 q."""
         t = float(weights.sum())
         if len(weights) and not t > 0.0:
             raise IndefiniteKernelError(
                 "model matrix: not positive definite to working precision: the precision of a "
                 f"kernel's constant is {t:.3g}. {TOO_SINGULAR}"
             )
-        moved = blas.dsymv(1.0, moment.T, weights, lower=1) if len(weights) else weights
         r = float(weights @ moved)
         c = best_variance(t, r, z) if np.isnan(variance) else variance
         e = c / (1.0 + c * t)

@@ -2,6 +2,7 @@
 
 from .diagnostics import plot_agreement, plot_calibration, plot_disagreement, plot_strength
 from .kernels import MISSING, plot_kernels, plot_pair_counts, plot_pattern, plot_spectra
+from .loadings import plot_loadings
 from .posterior import plot_estimate_on_posterior, plot_intervals
 from .rate import plot_rate, plot_slowest
 from .selection import plot_selection
@@ -18,6 +19,7 @@ __all__ = [
     "plot_increments",
     "plot_intervals",
     "plot_kernels",
+    "plot_loadings",
     "plot_pair_counts",
     "plot_pattern",
     "plot_rate",

@@ -66,12 +66,17 @@ class KernelStack:
 
     def kernels(self) -> Iterator[VisibleKernel]:
         """Yield each kernel, with a copy of its visible block."""
-        eps = self.array["rounding"].values.tolist()
-        for k, visible in enumerate(self.visible):
-            v, h = np.flatnonzero(visible), np.flatnonzero(~visible)
-            order = np.argsort(np.concatenate([v, h]))
-            block = self.array.values[k][np.ix_(v, v)]
-            yield VisibleKernel(self.names[k], self.objects, visible, v, h, order, block, eps[k])
+        for k in range(len(self.names)):
+            yield self.kernel(k)
+
+    def kernel(self, k: int) -> VisibleKernel:
+        """Return the kernel at this position, with a copy of its visible block."""
+        visible = self.visible[k]
+        v, h = np.flatnonzero(visible), np.flatnonzero(~visible)
+        order = np.argsort(np.concatenate([v, h]))
+        block = self.array.values[k][np.ix_(v, v)]
+        eps = float(self.array["rounding"].values[k])
+        return VisibleKernel(self.names[k], self.objects, visible, v, h, order, block, eps)
 
     def with_objects(self, places: Indices) -> "KernelStack":
         """Return the stack restricted to the objects at these positions."""

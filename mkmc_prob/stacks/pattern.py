@@ -69,8 +69,8 @@ def warn_of_what_is_not_identified(visible: xr.DataArray) -> None:
         one = len(unseen) == 1
         warn(
             f"{'object' if one else 'objects'} {name_some(unseen)} {'is' if one else 'are'} "
-            f"missing in every kernel: {'it is' if one else 'they are'} left out of the "
-            "iterations and completed from the prior alone. "
+            f"missing in every kernel: {'it is' if one else 'they are'} completed from the prior "
+            "alone. "
             "visible_objects(stack).any('kernel') shows which objects are visible in some kernel.",
             IdentifiabilityWarning,
         )

@@ -91,6 +91,10 @@ positive = real(
     lambda number: 1 / LARGEST_WEIGHT <= number <= LARGEST_WEIGHT,
     f"a finite number > 0 ({1 / LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g})",
 )
+#: A number >= 0 whose products stay in range.
+not_negative = real(
+    lambda number: 0 <= number <= LARGEST_WEIGHT, f"a number >= 0 (at most {LARGEST_WEIGHT:g})"
+)
 #: A tolerance in nats.
 tolerance = real(lambda number: number >= 0, "a finite number of nats >= 0")
 #: A probability or share, both ends excluded.

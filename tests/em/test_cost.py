@@ -5,12 +5,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from mkmc_prob import EM, WishartPrior, em, model, stack_kernels
-from mkmc_prob.em import geodesic as acceleration
+from mkmc_prob import EM, WishartPrior, stack_kernels
+from mkmc_prob.em import full, geodesic, lbfgs
 from mkmc_prob.em.ascent import Ascent
 from mkmc_prob.em.geodesic import Geodesic
-from mkmc_prob.em.methods import METHODS
-from mkmc_prob.linalg import cholesky as linalg
+from mkmc_prob.em.methods import method_of
+from mkmc_prob.linalg import cholesky, products
 from mkmc_prob.model import conditional, marginal
 
 #: Operations of one call, from its arguments: what each routine does on paper.
@@ -49,7 +49,7 @@ class Counted:
 
 @pytest.fixture
 def counted(monkeypatch):
-    for module in (linalg, conditional, marginal, model, acceleration, em):
+    for module in (cholesky, products, conditional, marginal, full, lbfgs, geodesic):
         for library in ("blas", "lapack"):
             if hasattr(module, library):
                 monkeypatch.setattr(module, library, Counted(getattr(module, library)))
@@ -120,7 +120,7 @@ def test_the_memory_of_an_ascent(method, most, share):
         # The checked stack, which a result keeps, its copy without NaN, and the visible blocks.
         blocks = 2 * em.stack.nbytes + sum(kernel.moment.nbytes for kernel in em.kernels)
         tracemalloc.reset_peak()
-        ascent = Ascent(METHODS[method](em), em.initial_model(), tol=0)
+        ascent = Ascent(method_of(method, em), em.initial_model(), tol=0)
         for _ in range(3 if method == "em" else 14):
             ascent.advance()
         peak = tracemalloc.get_traced_memory()[1] - blocks

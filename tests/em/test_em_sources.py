@@ -201,7 +201,7 @@ def exact_level(em, model):
     inverse = whole**-1
     total = mp.log(mp.det(whole)) + sum((inverse * scale)[i, i] for i in range(len(model)))
     total *= -mp.mpf(setting.strength) / 2
-    for k, kernel in enumerate(em.kernels):
+    for k, kernel in enumerate(part.kernel for part in em.source_kernels):
         n, v = len(kernel.v), kernel.v.tolist()
         if not n:
             continue

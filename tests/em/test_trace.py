@@ -9,7 +9,7 @@ from strategies import problems
 
 from mkmc_prob import EM, GaussianModel, WishartPrior, fit
 from mkmc_prob.em.ascent import Ascent
-from mkmc_prob.em.methods import METHODS
+from mkmc_prob.em.methods import method_of
 from mkmc_prob.em.state import EMSteps
 from mkmc_prob.em.trace import trace_of
 
@@ -76,7 +76,7 @@ def test_the_parts_of_the_gain_are_known_only_of_em_steps(model):
 @pytest.mark.parametrize("method", ["em", "geodesic"])
 def test_lengths_and_gradients_are_those_of_the_geometry(method):
     em = EM(small_stack(size=8), WishartPrior(0.1))
-    climb = Ascent(METHODS[method](em), em.initial_model(), tol=0)
+    climb = Ascent(method_of(method, em), em.initial_model(), tol=0)
     models = [climb.model]
     for _ in range(10):
         climb.advance()

@@ -153,13 +153,13 @@ def test_an_interrupt_that_a_method_answers_goes_on_to_the_caller(tmp_path, list
 @pytest.mark.filterwarnings("ignore:interrupted after:mkmc_prob.ConvergenceWarning")
 @pytest.mark.parametrize("method", [mkmc, mkmc_chosen, fit])
 def test_half_a_fit_is_no_completion(monkeypatch, method):
-    original, calls = solve.complete, itertools.count()
+    original, calls = solve._completed, itertools.count()
 
     def struck(*arguments):
         if next(calls) == 0:
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(solve, "complete", struck)
+    monkeypatch.setattr(solve, "_completed", struck)
     with pytest.raises(KeyboardInterrupt):
         run_study(*problem(kernels=2), methods={"own": method}, **SMALL)

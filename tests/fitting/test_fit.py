@@ -24,6 +24,7 @@ from mkmc_prob import (
     fit,
     stack_kernels,
 )
+from mkmc_prob.em.full import FullEM
 from mkmc_prob.em.stopping import estimated_gain
 
 # What rises, and what is returned
@@ -184,7 +185,7 @@ def test_not_converged_is_a_warning():
 
 @both_models
 def test_a_fall_is_an_error_with_iteration_and_size(monkeypatch, model):
-    original = EM.m_step
+    original = FullEM.m_step
 
     def spoiled(self, statistics):
         model = original(self, statistics)
@@ -194,7 +195,7 @@ def test_a_fall_is_an_error_with_iteration_and_size(monkeypatch, model):
         return GaussianModel.of(model.matrix * 1.5, model.objects)
 
     spoiled.calls = 0
-    monkeypatch.setattr(EM, "m_step", spoiled)
+    monkeypatch.setattr(FullEM, "m_step", spoiled)
     with pytest.raises(MonotonicityError, match=r"fell by [0-9.e+-]+ nats in iteration 3 "):
         fit(small_stack(), **model, method="em")
 

@@ -47,7 +47,8 @@ def test_numpy_numbers_are_numbers():
 
 def test_other_arguments_are_checked():
     with pytest.raises(
-        KernelError, match=r"method: 'newton' found; 'em', 'geodesic' or 'squarem' is needed"
+        KernelError,
+        match=r"method: 'newton' found; 'em', 'geodesic', 'px-em' or 'squarem' is needed",
     ):
         fit(small_stack(), method="newton")
     with pytest.raises(KernelError, match=r"prior: 0\.1 found"):

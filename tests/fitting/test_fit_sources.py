@@ -27,7 +27,8 @@ from mkmc_prob import (
     visible_objects,
 )
 from mkmc_prob.diagnostics import check_monotone, kernel_agreement, object_predictive
-from mkmc_prob.em.methods import METHODS
+from mkmc_prob.em.full import FullEM
+from mkmc_prob.em.methods import OF_FULL
 from mkmc_prob.fitting import maxima
 from mkmc_prob.fitting.solve import problem_of_result
 
@@ -41,7 +42,7 @@ def reference_stack():
     return stack_kernels(np.array(REFERENCE["kernels"]), visible=REFERENCE["visible"])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", OF_FULL)
 @pytest.mark.parametrize("name", ["rho_0", "rho_fixed", "rho_learned_from_0.9"])
 def test_the_maxima_of_the_reference(name, method):
     case = REFERENCE[name]
@@ -168,7 +169,7 @@ def test_identical_sources_are_the_em_without_sources():
 def test_every_step_rises_on_kernels_of_all_kinds(seed):
     """`tests/slow/sources.py` takes a thousand of them."""
     drawn = draw_problem(np.random.default_rng(seed))
-    for method in METHODS:
+    for method in OF_FULL:
         check_fit(drawn, method=method, max_iter=60)
 
 
@@ -179,7 +180,7 @@ def test_large_constants_cost_no_ascent(decades):
     rng = np.random.default_rng(decades)
     for _ in range(3):
         drawn = with_constants_of_their_own(draw_problem(rng), rng, decades)
-        for method in METHODS:
+        for method in OF_FULL:
             check_fit(drawn, method=method, max_iter=60)
 
 
@@ -250,7 +251,7 @@ UNUSUAL = {
 @not_converged
 def test_unusual_kernels_are_completed(unusual, sharing):
     stack = UNUSUAL[unusual]()
-    for method in METHODS:
+    for method in OF_FULL:
         result = fit(stack, sharing=sharing, method=method, max_iter=30)
         check_monotone(result.trace)
         assert np.isfinite(result.completed.values).all()
@@ -411,7 +412,7 @@ def test_results_keep_their_sources(fitted, tmp_path):
     assert {"gain_constants", "gain_divergence"} <= set(tree["sample_stats"].data_vars)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", OF_FULL)
 def test_held_sources_give_the_same_fit(method):
     stack = reference_stack()
     steps = {"method": method, "tol": 1e-11}
@@ -444,7 +445,7 @@ def test_a_step_evaluates_the_em_map_once(fitted, method, each, held):
     """Estimating the constants takes no further E-step: they are a by-product of its factors."""
     stack = fitted.observed
     model = {"sources": fitted.sources} if held else {"sharing": [1.0, 0.7, 0.0]}
-    with patch.object(EM, "e_step", autospec=True, side_effect=EM.e_step) as counted:
+    with patch.object(FullEM, "e_step", autospec=True, side_effect=FullEM.e_step) as counted:
         result = fit(stack, method=method, tol=0, max_iter=8, **model)
     taken = result.trace["evaluations"].values
     alone = 1  # the kernel that shares nothing is evaluated once, after the ascent

@@ -10,13 +10,14 @@ import plain
 import pytest
 from problems import PAPER, both_models, small_stack
 
-from mkmc_prob import EM, ConvergenceWarning, fit
-from mkmc_prob.em.methods import METHODS
+from mkmc_prob import ConvergenceWarning, fit
+from mkmc_prob.em.full import FullEM
+from mkmc_prob.em.methods import OF_FULL
 
 
 def interrupt(monkeypatch, name, at):
     """Let Ctrl-C strike in the `at`-th call of one of EM's methods, before it does anything."""
-    original = getattr(EM, name)
+    original = getattr(FullEM, name)
 
     def interrupted(self, model):
         interrupted.calls += 1
@@ -25,7 +26,7 @@ def interrupt(monkeypatch, name, at):
         return original(self, model)
 
     interrupted.calls = 0
-    monkeypatch.setattr(EM, name, interrupted)
+    monkeypatch.setattr(FullEM, name, interrupted)
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 6])
@@ -47,7 +48,7 @@ def test_an_interrupt_returns_what_there_is(monkeypatch, model, at):
     )
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", sorted(OF_FULL))
 @pytest.mark.parametrize("at", [1, 2, 4, 9])
 def test_an_interrupt_ends_with_an_em_step(monkeypatch, method, at):
     interrupt(monkeypatch, "e_step", at)
@@ -88,7 +89,7 @@ print(result.interrupted, bool(result.completed.isnull().any()))
 """
 
 
-@pytest.mark.parametrize("place", ["complete", "trace_of", "_solution"])
+@pytest.mark.parametrize("place", ["_completed", "trace_of", "_solution"])
 @both_models
 def test_an_interrupt_after_the_ascent_does_not_lose_the_fit(monkeypatch, model, place):
     module = sys.modules["mkmc_prob.fitting.solve"]

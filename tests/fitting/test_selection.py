@@ -36,6 +36,7 @@ from mkmc_prob.fitting.holdout import (
     hidden_objects,
 )
 from mkmc_prob.model.sources import Source
+from mkmc_prob.model.structures import FULL
 from mkmc_prob.stacks.kernel_stack import KernelStack
 
 #: Some objects are visible in the third kernel alone, which shares nothing.
@@ -184,6 +185,8 @@ def search(
     draws=4,
     strengths=(10.0, 1.0),
     sharings=(0.0, 0.5),
+    structures=(FULL,),
+    priors=(),
     starts=None,
 ):
     """Run the search on `scores`: of a setting, in nats per object, by draw and kernel.
@@ -209,8 +212,8 @@ def search(
         ]
 
     monkeypatch.setattr(module, "compare_path", compare)
-    found = module.Search(drawn, list(strengths), list(sharings), 1, False).run()
-    return found, asked
+    candidates = [list(each) for each in (strengths, sharings, structures, priors)]
+    return module.Search(drawn, *candidates, 1, False).run(), asked
 
 
 def flat(value, draws=4, kernels=3):

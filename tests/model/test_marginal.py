@@ -20,7 +20,7 @@ def test_an_e_step_by_scores_is_the_papers(problem, seed, chosen):
     rng = np.random.default_rng(seed)
     model = GaussianModel(random_covariance(rng, problem.stack.sizes["object"]))
     by_score = np.random.default_rng(chosen).random(len(problem.visible)) < 0.7
-    with patch("mkmc_prob.em.em.cheaper_by_score", lambda *_: by_score):
+    with patch("mkmc_prob.em.full.cheaper_by_score", lambda *_: by_score):
         em = EM(problem.stack, problem.prior, problem.degrees_of_freedom)
     statistics = em.e_step(model)
     assert (statistics.second_moment == statistics.second_moment.T).all()
@@ -72,7 +72,7 @@ def test_an_e_step_is_as_exact_as_the_model_allows(visible, by_score, condition)
     matrix = (axes * np.geomspace(1, 1 / condition, size)) @ axes.T
     model = GaussianModel((matrix + matrix.T) / 2)
     seen = rng.permutation(size) < visible
-    with patch("mkmc_prob.em.em.cheaper_by_score", lambda *_: np.array([by_score])):
+    with patch("mkmc_prob.em.full.cheaper_by_score", lambda *_: np.array([by_score])):
         em = EM(
             stack_kernels(random_covariance(rng, size)[None], visible=[seen]), WishartPrior(1.0)
         )

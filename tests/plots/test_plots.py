@@ -10,6 +10,8 @@ import xarray as xr
 from problems import PAPER, both_models, selection_of
 
 from mkmc_prob import (
+    PPCA,
+    FactorAnalysis,
     LabelError,
     MKMCError,
     fit,
@@ -145,7 +147,18 @@ def test_plot_calibration(selection):
     return plots.plot_calibration(selection, strength=1.0).figure
 
 
-def test_every_picture_draws_on_the_axes_it_is_given(result, selection, information):
+@pytest.fixture(scope="module")
+def few_factors(result):
+    return fit(result.observed, structure=FactorAnalysis(3))
+
+
+@mpl_image
+@pytest.mark.parametrize("factors", [2, 3])
+def test_plot_loadings(few_factors, factors):
+    return few_factors.plot_loadings(factors=factors).figure
+
+
+def test_every_picture_draws_on_the_axes_it_is_given(result, selection, information, few_factors):
     chosen = select_model(result.observed, strengths=[1.0], sharing=[1.0], draws=2)
     for name in plots.__all__:
         if name in ("MISSING", "plot_kernels", *POSTERIORS):
@@ -160,6 +173,8 @@ def test_every_picture_draws_on_the_axes_it_is_given(result, selection, informat
             given = information
         if name == "plot_selection":
             given = chosen
+        if name == "plot_loadings":
+            given = few_factors
         assert getattr(plots, name)(given, ax=ax) is ax
         assert ax.get_xlabel()
         assert ax.get_ylabel()
@@ -411,6 +426,39 @@ def test_the_view_of_the_strength_ends_near_the_best():
     assert not selection_of(np.array([[-1.0, -1.2]]), strengths=[1.0]).plot().texts
 
 
+def test_loadings_are_labeled_and_canonical(few_factors):
+    loadings, names = few_factors.model.loadings.values, few_factors.model.objects.tolist()
+    ax = few_factors.plot_loadings()
+    np.testing.assert_array_equal(np.transpose(ax.lines[2].get_data()), loadings[:, :2])
+    assert [text.get_text() for text in ax.texts] == [str(name) for name in names]
+    assert ax.get_aspect() == 1.0
+    share = 100 * (loadings[:, 0] ** 2).sum() / np.trace(few_factors.model.matrix)
+    assert ax.get_xlabel() == f"factor 1 ({share:.0f} % of the variance)"
+    # The model alone will do, and it has three factors at most.
+    for factors in (3, 8):
+        ax = plots.plot_loadings(few_factors.model, factors=factors)
+        image = ax.images[0]
+        np.testing.assert_array_equal(image.get_array(), loadings)
+        assert image.get_clim() == (-np.abs(loadings).max(), np.abs(loadings).max())
+        assert [text.get_text() for text in ax.get_yticklabels()] == [str(n) for n in names]
+    assert plots.plot_loadings(few_factors, factors=1).images[0].get_array().shape == (12, 1)
+
+
+def test_loadings_of_many_objects_have_no_labels():
+    many = np.eye(60) + np.exp(-0.01 * np.subtract.outer(np.arange(60), np.arange(60)) ** 2)
+    result = fit(stack_kernels(many[None]), structure=PPCA(2))
+    assert not result.plot_loadings().texts
+    assert result.plot_loadings(factors=1).get_ylabel() == "object (60)"
+
+
+def test_the_full_structure_has_no_loadings(result):
+    for given in (result, result.model):
+        with pytest.raises(MKMCError, match=r"without loadings; pass a fit with structure=PPCA"):
+            plots.plot_loadings(given)
+    with pytest.raises(MKMCError, match="factors: 0 found"):
+        plots.plot_loadings(result, factors=0)
+
+
 def test_tiny_residuals_do_not_set_the_scale_of_the_disagreement():
     kernels = np.stack([np.eye(4), np.eye(4), np.eye(4)])
     kernels[0, 3, 3] = 0.0  # a residual of zero
@@ -485,6 +533,10 @@ def test_names_are_drawn_as_they_are(result, model):
     for name in ("pattern", "spectra", "disagreement", "agreement", "slowest", "kernels"):
         ax = np.ravel(getattr(other, f"plot_{name}")())[0]
         ax.figure.canvas.draw()
+    names = ["$\\frac", *"_bcdefghijk"]
+    few = fit(odd.assign_coords(object=names, object_bis=names), structure=PPCA(2))
+    few.plot_loadings().figure.canvas.draw()
+    few.plot_loadings(factors=1).figure.canvas.draw()
     legend = [text.get_text() for text in other.plot_spectra().get_legend().get_texts()]
     assert legend == ["$\\frac", "_b", "c" * 40, "model"]
 
@@ -496,6 +548,7 @@ STACKS = ["plot_kernels", "plot_pattern", "plot_pair_counts"]
 RESULTS = ["plot_spectra", "plot_disagreement", "plot_agreement"]
 SELECTIONS = ["plot_strength", "plot_calibration"]
 CHOICES = ["plot_selection"]
+FACTORS = ["plot_loadings"]
 INFORMATION = ["plot_rate", "plot_slowest"]
 #: Tested in test_plots_posterior.py.
 POSTERIORS = ["plot_intervals", "plot_uncertainty", "plot_estimate_on_posterior"]
@@ -509,6 +562,7 @@ POSTERIORS = ["plot_intervals", "plot_uncertainty", "plot_estimate_on_posterior"
         (RESULTS, "result", "fit"),
         (SELECTIONS, "selection", "select_strength"),
         (CHOICES, "selection", "select_model"),
+        (FACTORS, "model_or_result", r"structure=PPCA"),
         (INFORMATION, "information", "missing_information"),
     ],
 )
@@ -524,7 +578,7 @@ def test_what_is_of_the_wrong_type_is_named(names, what, returns, given):
 
 def test_no_picture_was_forgotten():
     functions = {name for name in plots.__all__ if name.startswith("plot_")}
-    kinds = (TRACES, STACKS, RESULTS, SELECTIONS, CHOICES, INFORMATION, POSTERIORS)
+    kinds = (TRACES, STACKS, RESULTS, SELECTIONS, CHOICES, FACTORS, INFORMATION, POSTERIORS)
     assert functions == {name for kind in kinds for name in kind}
 
 

@@ -65,9 +65,9 @@ def said(pattern):
 @pytest.mark.parametrize(
     ("hidden", "begins"),
     [
-        (1, "object 0 is missing in every kernel: it is left out"),
-        (2, "objects 0, 1 are missing in every kernel: they are left out"),
-        (7, "objects 0, 1, 2, 3, 4 and 2 more are missing in every kernel: they are left out"),
+        (1, "object 0 is missing in every kernel: it is completed"),
+        (2, "objects 0, 1 are missing in every kernel: they are completed"),
+        (7, "objects 0, 1, 2, 3, 4 and 2 more are missing in every kernel: they are completed"),
     ],
 )
 def test_objects_of_no_source_are_named_and_how_to_drop_them(hidden, begins):

@@ -1,0 +1,168 @@
+"""The completed kernels of a model of few factors, computed where they are asked for."""
+
+import math
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..linalg.symmetric import Matrix, Vector, symmetrize
+from ..model.factors import FactorPosterior, own_factors
+from ..model.low_rank import LowRankModel
+from ..model.sources import Source, Sources
+from ..stacks.kernel_stack import KernelStack, VisibleKernel
+from ..stacks.labels import as_labels, match
+
+
+class FactorCompletion:
+    """The expectations of the kernels, given the factors of a model and the kernels' sources.
+
+    With (z, g) the factors and the constant of a kernel, L their loadings, R = E[x (z, g)'] and E
+    their second moment: Q_vh = R L_h' and Q_hh = L_h E L_h' + Psi_h, in units of the scale. So the
+    rows of a few objects cost those rows.
+    Equation :eq:`eq-factor-completion` of the derivation.
+
+    Attributes
+    ----------
+    model : LowRankModel
+        The model of the E-step.
+    sources : Sources
+        The sources there.
+    """
+
+    def __init__(self, stack: KernelStack, sources: Sources, model: LowRankModel) -> None:
+        self._stack, self.sources, self.model = stack, sources, model
+        self._kernels: dict[int, CompletedKernel] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"FactorCompletion of {len(self._stack.names)} kernels over "
+            f"{len(self.model.objects)} objects by {self.model.rank} factors: "
+            "rows(kernel, objects) computes rows"
+        )
+
+    def to_dataset(self) -> xr.Dataset:
+        """Return the loadings and the noise of the model, and the constants."""
+        constants = ("kernel", self.sources.constant)
+        names = self._stack.array["kernel"].values
+        return self.model.to_dataset().assign(constant=constants).assign_coords(kernel=names)
+
+    @classmethod
+    def of_dataset(
+        cls,
+        stack: KernelStack,
+        given: xr.Dataset,
+        sources: xr.Dataset,
+        degrees_of_freedom: xr.DataArray,
+    ) -> "FactorCompletion":
+        """Return the completion that `to_dataset` wrote, of a stack with these sources."""
+        found = Sources.of_dataset(sources, stack.names, degrees_of_freedom)
+        found = found.with_constants(given["constant"].sel(kernel=stack.names).values)
+        return cls(stack, found, LowRankModel.of_dataset(given))
+
+    def kernel(self, place: int) -> "CompletedKernel":
+        """Return what completes the kernel at this position: one product with its block."""
+        if place not in self._kernels:
+            self._kernels[place] = CompletedKernel.of(
+                self._stack.kernel(place),
+                self.sources[place],
+                self.sources.shared_constant,
+                self.model,
+            )
+        return self._kernels[place]
+
+    def stack(self) -> xr.DataArray:
+        """Return all completed kernels. Visible entries are returned bit for bit."""
+        completed = self._stack.array.copy()
+        everything = np.arange(len(self.model.objects))
+        for place, values in enumerate(completed.values):
+            hidden = ~self._stack.visible[place]
+            if hidden.any():
+                found = self.kernel(place).block(everything, everything)
+                values[hidden] = found[hidden]
+                values[:, hidden] = found[:, hidden]
+        completed.attrs["long_name"] = "completed kernel matrices"
+        return completed.rename("completed")
+
+    def rows(self, kernel: Hashable, objects: Iterable[Hashable]) -> xr.DataArray:
+        """Return the rows of these objects in the completed kernel of this name.
+
+        Raises
+        ------
+        LabelError
+            If there is no such kernel or object.
+        """
+        labels, names = self.model.objects, self._stack.array["kernel"].values
+        (place,) = match(as_labels([kernel], "kernel"), names, "kernel: there is no kernel {}.")
+        wanted = as_labels(objects, "objects")
+        places = match(wanted, labels, "objects: there is no object {}.")
+        values = self.kernel(int(place)).block(places, np.arange(len(labels)))
+        return xr.DataArray(
+            values,
+            dims=("object", "object_bis"),
+            coords={"kernel": kernel, "object": labels[places], "object_bis": labels},
+            name="completed",
+        )
+
+
+class CompletedKernel(NamedTuple):
+    """One completed kernel.
+
+    Attributes
+    ----------
+    kernel : VisibleKernel
+    scale : float
+    loadings : ndarray, shape (l, p)
+        L, those of the constant included.
+    noise : ndarray, shape (l,)
+        The diagonal of Psi.
+    cross : ndarray, shape (l, p)
+        For visible objects R, for hidden ones L E.
+    """
+
+    kernel: VisibleKernel
+    scale: float
+    loadings: Matrix
+    noise: Vector
+    cross: Matrix
+
+    @classmethod
+    def of(
+        cls, kernel: VisibleKernel, source: Source, shared: float, model: LowRankModel
+    ) -> "CompletedKernel":
+        """Return the completion of a kernel whose visible block is in its own units."""
+        loadings, noise = own_factors(source, model.factor_loadings, model.noise_variances, shared)
+        if source.constant:
+            column = np.full((len(noise), 1), math.sqrt(source.constant))
+            loadings = np.concatenate([loadings, column], axis=1)
+        v, h = kernel.v, kernel.h
+        posterior = FactorPosterior(loadings[v], noise[v])
+        cross = np.empty_like(loadings)
+        cross[v] = kernel.moment @ posterior.regression / source.scale
+        moment = posterior.covariance + symmetrize(posterior.regression.T @ cross[v])
+        cross[h] = loadings[h] @ moment
+        return cls(kernel, source.scale, loadings, noise, cross)
+
+    def block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
+        """Return the entries of these rows and columns, symmetric if they are the same."""
+        hidden = ~self.kernel.visible
+        found = np.empty((len(rows), len(columns)))
+        below, beside = hidden[rows], hidden[columns]
+        # A hidden object has its loadings on one side, the other object its E[x (z, g)'].
+        found[below] = self.loadings[rows[below]] @ self.cross[columns].T
+        among = np.ix_(~below, beside)
+        found[among] = self.cross[rows[~below]] @ self.loadings[columns[beside]].T
+        both = np.ix_(below, beside)
+        same = rows[below][:, None] == columns[beside]
+        inner = found[both] + same * self.noise[rows[below]][:, None]
+        if np.array_equal(rows, columns):
+            inner = symmetrize(inner)
+            found[np.ix_(below, ~beside)] = found[among].T
+        found[both] = inner
+        found *= self.scale
+        place = np.cumsum(self.kernel.visible) - 1
+        shown = np.ix_(place[rows[~below]], place[columns[~beside]])
+        found[np.ix_(~below, ~beside)] = self.kernel.moment[shown]
+        return found
