@@ -17,7 +17,16 @@ from threadpoolctl import threadpool_info
 import mkmc_prob
 
 #: The parts, in the order of the page.
-PARTS = ("per_step", "evaluations", "whole_fit", "growth", "memory", "quality")
+PARTS = (
+    "per_step",
+    "evaluations",
+    "whole_fit",
+    "growth",
+    "memory",
+    "quality",
+    "structures",
+    "relationship",
+)
 INTRODUCTION = """\
 # Benchmarks
 

@@ -16,7 +16,7 @@ from problems import digits_kernels
 from threadpoolctl import threadpool_limits
 
 from mkmc_prob import fit, stack_kernels
-from mkmc_prob.em.methods import METHODS
+from mkmc_prob.em.methods import OF_FULL
 from mkmc_prob.errors import MKMCWarning
 
 NEAR = 0.005
@@ -29,10 +29,10 @@ def test_evaluations(strength, missing, full, benchmark, report):
     size = 200 if full else 20
     visible = patterns[f"visible_{missing}"][:, :size]
     stack = stack_kernels(kernels[:, :size, :size], visible=visible)
-    steps = {name: (20_000 if name == "em" else 5_000) if full else 20 for name in METHODS}
+    steps = {name: (20_000 if name == "em" else 5_000) if full else 20 for name in OF_FULL}
 
     def counted() -> dict[str, str]:
-        return {name: count(stack, strength, name, steps[name]) for name in METHODS}
+        return {name: count(stack, strength, name, steps[name]) for name in OF_FULL}
 
     with threadpool_limits(1):
         counts = benchmark.pedantic(counted, rounds=1)

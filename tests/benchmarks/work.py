@@ -13,7 +13,7 @@ import xarray as xr
 from mkmc_prob import EM, WishartPrior, remove_objects, visible_objects
 from mkmc_prob.datasets import make_fusion_problem
 from mkmc_prob.em.ascent import Ascent
-from mkmc_prob.em.methods import METHODS
+from mkmc_prob.em.methods import method_of
 
 
 def incomplete(size: int, ratio: float) -> xr.DataArray:
@@ -23,7 +23,7 @@ def incomplete(size: int, ratio: float) -> xr.DataArray:
 
 def climb(em: EM, method: str, steps: int) -> int:
     """Ascent as `fit` does, trace and all; return how many evaluations of the EM map it took."""
-    ascent = Ascent(METHODS[method](em), em.initial_model(), tol=0.0)
+    ascent = Ascent(method_of(method, em), em.initial_model(), tol=0.0)
     ascent.run(max_iter=steps, progress=False)
     return ascent.records[-1].evaluations
 
