@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from mkmc_prob import EM, GaussianModel, WishartPrior, stack_kernels
-from mkmc_prob.em.methods import METHODS
+from mkmc_prob.em.methods import method_of
 from mkmc_prob.em.state import State
 
 both = np.array([[2.0, 1.0], [1.0, 2.0]])  # kernel 1 shows a and b
@@ -76,7 +76,7 @@ far_start = -2.2, 3.6
 
 def path_of(method, start, steps):
     """Return (M_ab, M_bb) of the start and of every step of a method, one a row."""
-    state, method = State(0, model_at(*start)), METHODS[method](em)
+    state, method = State(0, model_at(*start)), method_of(method, em)
     points = [start]
     for _ in range(steps):
         state = method.step(state.evaluated(em))
