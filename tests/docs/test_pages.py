@@ -13,7 +13,7 @@ import mkmc_prob
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("start", "bring-your-own", "model", "choosing", "after", "posterior", "study")
-PAGES += ("developing",)
+PAGES += ("structures", "developing")
 TEXT = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
 #: Cells, whose outputs the site shows, and plain blocks. Both are run.
 CODE = re.compile(r"^```(?:\{code-cell\} ipython3|python)\n(.*?)^```", re.M | re.S)
@@ -34,6 +34,13 @@ def bring_your_own_says(found):
     assert found["adjacency"].loc["p07"].sum() == 0.0  # covered, but without a contact
     for errors in (found["compared"]["as they are"], found["compared"]["centered, normalized"]):
         assert (errors["complete"] < errors[["mean", "KNN"]].min(axis=1)).all()
+
+
+def structures_says(found):
+    assert not {"structure", "prior"} & set(found["selection"].best)
+    assert found["choice"].best["prior"] == mkmc_prob.PPCA(3)
+    errors = found["comparison_of_pairs"][["seen", "never seen"]]
+    assert (errors.idxmin() == "full, prior PPCA(3), strength 3").all()
 
 
 def after_says(found):
@@ -99,6 +106,7 @@ SAYS = {
     "choosing": choosing_says,
     "model": model_says,
     "posterior": posterior_says,
+    "structures": structures_says,
     "study": study_says,
 }
 
