@@ -77,7 +77,7 @@ def test_every_import_is_a_declared_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     declared = {canonical(re.split(r"[^\w.-]", need)[0]) for need in project["dependencies"]}
     optional = project["optional-dependencies"]
-    extras = [*optional["parallel"], *optional["experiments"]]
+    extras = [*optional["parallel"], *optional["experiments"], *optional["large"]]
     declared |= {canonical(re.split(r"[^\w.-]", need)[0]) for need in extras}
     declared.add("pandas")  # it comes with xarray, which cannot do without it
     foreign = imported_modules() - set(sys.stdlib_module_names) - {"mkmc_prob"}

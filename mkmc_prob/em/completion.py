@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..linalg.lazy import is_large, lazy_stack
 from ..linalg.symmetric import Matrix, Vector, symmetrize
 from ..model.factors import FactorPosterior, own_factors
 from ..model.low_rank import LowRankModel
@@ -74,7 +75,13 @@ class FactorCompletion:
         return self._kernels[place]
 
     def stack(self) -> xr.DataArray:
-        """Return all completed kernels. Visible entries are returned bit for bit."""
+        """Return all completed kernels. Visible entries are returned bit for bit.
+
+        If they take more than 1 GiB and dask is installed, the array is a dask array: its entries
+        are computed where they are asked for.
+        """
+        if is_large(self._stack.array.size):
+            return self._lazy_stack()
         completed = self._stack.array.copy()
         everything = np.arange(len(self.model.objects))
         for place, values in enumerate(completed.values):
@@ -85,6 +92,20 @@ class FactorCompletion:
                 values[:, hidden] = found[:, hidden]
         completed.attrs["long_name"] = "completed kernel matrices"
         return completed.rename("completed")
+
+    def _lazy_stack(self) -> xr.DataArray:
+        array, size = self._stack.array, len(self.model.objects)
+        return xr.DataArray(
+            lazy_stack(len(self._stack.names), size, self._block),
+            dims=array.dims,
+            coords=array.coords,
+            name="completed",
+            attrs=array.attrs | {"long_name": "completed kernel matrices"},
+        )
+
+    def _block(self, place: int, rows: slice, columns: slice) -> Matrix:
+        everything = np.arange(len(self.model.objects))
+        return self.kernel(place).block(everything[rows], everything[columns])
 
     def rows(self, kernel: Hashable, objects: Iterable[Hashable]) -> xr.DataArray:
         """Return the rows of these objects in the completed kernel of this name.

@@ -48,7 +48,9 @@ class MKMCResult(Solution):
         The incomplete stack, NaN where an object is missing.
     completed : DataArray
         The completed stack, without NaN: the E-step that gave `model`. Visible entries are those
-        of `observed`, bit for bit.
+        of `observed`, bit for bit. With a model of few factors, and if it takes more than 1 GiB and
+        dask is installed (``pip install mkmc-prob[large]``), it is a dask array, whose entries are
+        computed where they are asked for; so is ``model.covariance``.
     model : GaussianModel
         The model matrix, ``model.covariance``: the M-step of `completed`.
     trace : Dataset

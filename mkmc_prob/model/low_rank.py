@@ -8,8 +8,10 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..linalg.lazy import is_large, lazy_stack
 from ..linalg.symmetric import Matrix, Vector, symmetrize
 from ..stacks.labels import Labels
+from ..stacks.matrix import labelled
 from .factors import FactorPosterior
 from .gaussian import GaussianModel
 
@@ -110,6 +112,21 @@ class LowRankModel(GaussianModel):
         matrix = symmetrize(matrix)
         matrix.flags.writeable = False
         return matrix
+
+    @property
+    def covariance(self) -> xr.DataArray:
+        """M, labeled; of very many objects a dask array, if dask is installed."""
+        size = len(self.objects)
+        if not is_large(size**2):
+            return super().covariance
+        return labelled(lazy_stack(1, size, self._block)[0], self.objects, "model")
+
+    def _block(self, _: int, rows: slice, columns: slice) -> Matrix:
+        found = self.factor_loadings[rows] @ self.factor_loadings[columns].T
+        if rows == columns:
+            found = symmetrize(found)
+            found.flat[:: len(found) + 1] += self.noise_variances[rows]
+        return found
 
     @property
     def posterior(self) -> FactorPosterior:
