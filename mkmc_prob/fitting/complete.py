@@ -109,6 +109,8 @@ def complete(
     True
     """
     for name, value in options.items():
+        if name in ("structure", "strength"):
+            raise KernelError(f"{name}: complete chooses it. Pass what it may be in {name}s.")
         if name not in OPTIONS:
             raise KernelError(
                 f"{name}: complete chooses it, or has no such option. Pass some of {OPTIONS}; for "
@@ -120,13 +122,15 @@ def complete(
         stack = repair_spectrum(stack)
     left_out = ""
     checked_stack = check_stack(stack)
-    if structures is None:
+    if structures is not None:
+        structures = several(structure_of)(structures, "structures")
+    else:
         structures = ("full",)
         has_scale = isinstance(prior, WishartPrior) and not prior.is_identity
         if checked_stack.sizes["object"] > MOST_FOR_FULL and not has_scale:
             structures, left_out = FOR_MANY, LEFT_OUT
     if "method" in options:
-        for structure in several(structure_of)(structures, "structures"):
+        for structure in map(structure_of, structures):
             check_method(options["method"], structure)
     if priors is None:
         full = prior is None and FULL in map(structure_of, structures)

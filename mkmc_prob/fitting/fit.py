@@ -57,7 +57,8 @@ def fit(
         The structure of the model matrix M: "full", any positive definite matrix; ``PPCA(rank)``,
         a few factors and the same noise for all objects; ``FactorAnalysis(rank)``, noise of its own
         for each. With a few factors a step costs one product of each kernel with `rank` columns,
-        hundreds of times less for thousands of objects.
+        hundreds of times less for thousands of objects. The best strength is then often larger
+        than 1: choose it with `complete` or `select_model`.
     prior
         The prior itself, instead of `strength`, if you choose its scale. Or ``PPCA(rank)``: the
         scale is then a model of that many factors, fitted to the same kernels with strength 1, and

@@ -87,7 +87,7 @@ def hidden_objects(
 
     From every kernel with at least 3 visible objects, a quarter of them (at least 1), kernels and
     objects in random order; an object that would then be visible in no kernel is skipped. With
-    `groups` (a number per object), the objects of a group are hidden together.
+    `groups` (a number per object), the other objects of a group are hidden together.
     """
     visible: Mask = stack.visible
     hidden: Mask = np.zeros_like(visible)
@@ -98,10 +98,10 @@ def hidden_objects(
             continue
         wanted = max(1, int(shown * HELD_OUT))
         for group in rng.permutation(np.unique(groups[visible[k]])):
-            members = visible[k] & (groups == group)
             elsewhere = (visible & ~hidden).sum(axis=0) > 1
+            members = visible[k] & (groups == group) & elsewhere
             count = int(hidden[k].sum() + members.sum())
-            if elsewhere[members].all() and count <= max(wanted, shown // 2):
+            if count <= max(wanted, shown // 2):
                 hidden[k] |= members
             if hidden[k].sum() >= wanted:
                 break

@@ -48,8 +48,12 @@ def low_rank_prior(given: Any, structure: Structure) -> LowRank | None:
     """
     if isinstance(given, str):
         given = structure_of(given, "prior")
-    if not isinstance(given, Full | LowRank):
+    if given is None or isinstance(given, WishartPrior):
         return None
+    if not isinstance(given, Full | LowRank):
+        raise KernelError(
+            f"prior: {given!r} found; WishartPrior(strength, scale) or PPCA(rank) is needed."
+        )
     if isinstance(given, Full):
         raise KernelError("prior: 'full' found; PPCA(rank) or WishartPrior(...) is needed.")
     if not isinstance(structure, Full):

@@ -241,6 +241,9 @@ class ModelSelection:
         count = int(tested["held_out"].sum())
         if count < FEW:
             parts.append(f"only {count} objects could be held out")
+        held_out = self.comparisons["held_out"]
+        if (held_out == held_out.isel(draw=0)).all() and not table["se(mean)"].any():
+            parts.append("every draw held out the same objects, so the noise is unknown")
         if self.interrupted:
             parts.append("the search was interrupted")
         if self.left_out:

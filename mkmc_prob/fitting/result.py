@@ -1,6 +1,7 @@
 """What a fit returns: completed kernels, the model matrix and the trace, with tables and plots."""
 
 import os
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ..model.prior import WishartPrior
 from ..model.sources import Sources
 from ..model.structures import Full, structure_of
 from ..stacks.kernel_stack import KernelStack
-from ..stacks.labels import name_some, with_labels
+from ..stacks.labels import as_labels, match, name_some, with_labels
 from ..stacks.matrix import labelled
 from ..stacks.pairs import never_seen_together, pair_counts
 from ..stacks.pattern import tied_groups
@@ -142,7 +143,7 @@ class MKMCResult(Solution):
         alone = total - sum(len(group) * (len(group) - 1) // 2 for group in tied)
         how = "the kernels only bound their entries, and the prior chooses within the bounds"
         if not isinstance(self.structure, Full):
-            how = "their entries are those of the factors"
+            how = "the factors determine their entries of the model matrix"
         elif alone == never:
             how = "their entries come from the prior alone"
         elif alone:
@@ -303,6 +304,33 @@ class MKMCResult(Solution):
             If the file cannot be written: for instance, the disk is full.
         """
         write_netcdf(self.to_datatree(), path, what="result")
+
+    def rows(self, kernel: Hashable, objects: Iterable[Hashable]) -> xr.DataArray:
+        """Return the rows of these objects in a completed kernel.
+
+        With a model of few factors only these rows are computed.
+
+        Raises
+        ------
+        LabelError
+            If there is no such kernel or object.
+
+        Examples
+        --------
+        >>> from mkmc_prob import datasets, fit, remove_objects
+        >>> kernels, _ = datasets.make_fusion_problem(30, 3)
+        >>> result = fit(remove_objects(kernels, 0.3, seed=0))
+        >>> result.rows("rbf_1", ["object_03"]).shape
+        (1, 30)
+        """
+        if self.completion is not None:
+            return self.completion.rows(kernel, objects)
+        names, labels = (self.completed[dim].values for dim in ("kernel", "object"))
+        place = match(as_labels([kernel], "kernel"), names, "kernel: there is no kernel {}.")
+        wanted = as_labels(objects, "objects")
+        places = match(wanted, labels, "objects: there is no object {}.")
+        found = self.completed.isel(kernel=int(place[0]), object=places).drop_vars("rounding")
+        return found.drop_attrs()
 
     def plot_trace(self, *, ax: "Axes | None" = None) -> "Axes":
         """Draw the penalized log-likelihood by iteration; see `plots.plot_trace`."""

@@ -94,8 +94,9 @@ def select_model(
         The structures of the model matrix, the first one preferred: for example ``("full",
         PPCA(5), FactorAnalysis(5))``.
     priors
-        The scales of the full structure's prior: None, and models of a few factors like
-        ``PPCA(3)``, fitted in each draw (see `fit`, `prior`).
+        The scales of the full structure's prior that are tried besides the default one, which None
+        stands for: models of a few factors like ``PPCA(3)``, fitted in each draw (see `fit`,
+        `prior`).
     prior
         A prior whose scale is used with each strength; fit the choice with
         ``prior.with_strength(...)``, as `complete` does.

@@ -55,11 +55,15 @@ def check_definite(stack: xr.DataArray | KernelStack) -> None:
         block, spectrum = kernel.moment, negative_spectrum(kernel.moment, kernel.eps)
         if spectrum is None:
             continue
-        remedy = "repair_spectrum(stack) repairs it and reports what it changes."
+        remedy = (
+            "It is not a covariance, or its entries were rounded to a few digits: "
+            "complete(stack, repair=True) or repair_spectrum(stack) repairs it and reports what "
+            "that changes."
+        )
         if not np.diagonal(block).any():
             remedy = (
-                "Its diagonal is zero, so its entries look like distances D or the weights of a "
-                "graph: pass a kernel computed from them, for example "
+                "It is not a covariance. Its diagonal is zero, so its entries look like distances "
+                "D or the weights of a graph: pass a kernel computed from them, for example "
                 "np.exp(-(D**2) / (2 * scale**2)), or scipy.linalg.expm(-scale * L) with the "
                 "graph's Laplacian L."
             )
@@ -67,7 +71,7 @@ def check_definite(stack: xr.DataArray | KernelStack) -> None:
         raise IndefiniteKernelError(
             f"kernel {kernel.name!r}: its visible block is indefinite: of {len(spectrum)} "
             f"eigenvalues the smallest is {spectrum[0]:.6g} (the largest {spectrum[-1]:.6g}; down "
-            f"to -{tolerance:.2g} counts as rounding). It is not a covariance. {remedy}"
+            f"to -{tolerance:.2g} counts as rounding of double precision). {remedy}"
         )
 
 

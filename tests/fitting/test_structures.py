@@ -779,3 +779,30 @@ def test_a_result_of_few_factors_is_an_xarray_of_its_factors():
     loadings = estimate["loadings"]
     rebuilt = loadings.values @ loadings.values.T + np.diag(estimate["noise"])
     np.testing.assert_allclose(covariance, rebuilt, rtol=1e-12)
+
+
+def test_rows_are_those_of_the_completed_kernels_whatever_the_structure():
+    kernels, _ = datasets.make_fusion_problem(30, 3)
+    incomplete = remove_objects(kernels, 0.3, seed=0)
+    names = ["object_07", "object_03"]
+    for structure in ("full", PPCA(2)):
+        result = fit(incomplete, structure=structure)
+        rows = result.rows("linear_2", names)
+        expected = result.completed.sel(kernel="linear_2", object=names)
+        np.testing.assert_allclose(rows.values, expected.values, rtol=1e-12, atol=1e-14)
+        assert rows["object"].values.tolist() == names
+        for wrong in (("linear_2", ["nobody"]), ("none", names)):
+            with pytest.raises(LabelError, match=r"there is no (object|kernel) '(nobody|none)'"):
+                result.rows(*wrong)
+
+
+def test_complete_takes_one_structure_and_says_where_to_name_it():
+    kernels, _ = datasets.make_fusion_problem(30, 3)
+    incomplete = remove_objects(kernels, 0.3, seed=0)
+    assert select_model(incomplete, structures=PPCA(2), draws=2).chosen.structure == PPCA(2)
+    whole = remove_objects(kernels, 0.1, seed=0)
+    assert complete(whole, structures=PPCA(2)).structure == PPCA(2)
+    with pytest.raises(KernelError, match="Pass what it may be in structures"):
+        complete(incomplete, structure=PPCA(2))
+    with pytest.raises(KernelError, match=r"prior: 3 found; WishartPrior.* or PPCA"):
+        fit(incomplete, prior=3)
