@@ -15,6 +15,9 @@ from ..model.sources import Sources
 from .expected import Expectation
 from .state import EMSteps, Method, State
 
+#: If rounding can change L by more nats than this, a fit has not converged.
+VAGUE = 1.0
+
 
 class Record(NamedTuple):
     """What the trace keeps of one model matrix."""
@@ -37,6 +40,11 @@ def check_rise(iteration: int, before: Record, after: Record) -> None:
     """Raise MonotonicityError if the likelihood fell by more than the rounding bounds allow."""
     fall = before.penalized_log_likelihood - after.penalized_log_likelihood
     allowed = before.rounding_bound + after.rounding_bound
+    if np.isnan(fall):
+        raise MonotonicityError(
+            f"the penalized log-likelihood is not a number in iteration {iteration}: the model is "
+            "too ill-conditioned for double precision. Raise the strength."
+        )
     if not fall <= allowed:
         raise MonotonicityError(
             f"the penalized log-likelihood fell by {fall:.6g} nats in iteration {iteration} (from "
@@ -141,6 +149,7 @@ class Ascent:
             self._state = self._state.without_precision()
             self._state = EMSteps(self.em).step(self._state)
         self._record()
+        self.converged = self.converged and self.records[-1].rounding_bound <= VAGUE
 
     def _record(self) -> None:
         """Record the model that was reached, and check that the likelihood rose."""
@@ -177,6 +186,13 @@ class Ascent:
         rest = "an unknown gain was" if to_come == math.inf else f"about {to_come:.3g} nats were"
         if self.interrupted:
             message = f"interrupted after {self.n_iter} iterations; {rest} still to come."
+        elif self.tol and self.records[-1].rounding_bound > VAGUE:
+            message = (
+                f"the log-likelihood is only known to {self.records[-1].rounding_bound:.3g} nats, "
+                "because the model is ill-conditioned: whether the fit converged is unknown. Raise "
+                'the strength, or use sources="adaptive" if the kernels have other scales than the '
+                "prior."
+            )
         elif self.tol and not self.converged:
             message = (
                 f"not converged in {self.n_iter} iterations: {rest} still to come, more than "

@@ -169,7 +169,7 @@ class CompletedKernel(NamedTuple):
     def block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
         """Return the entries of these rows and columns, symmetric if they are the same."""
         hidden = ~self.kernel.visible
-        found = np.empty((len(rows), len(columns)))
+        found = np.zeros((len(rows), len(columns)))
         below, beside = hidden[rows], hidden[columns]
         # A hidden object has its loadings on one side, the other object its E[x (z, g)'].
         found[below] = self.loadings[rows[below]] @ self.cross[columns].T

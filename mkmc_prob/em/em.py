@@ -72,7 +72,14 @@ class EM:
     def __init_subclass__(cls, structure: type[Structure]) -> None:
         EM._of_structure[structure] = cls
 
-    def __new__(cls, *_: Any, structure: str | Structure = "full", **__: Any) -> "EM":
+    def __new__(
+        cls,
+        stack: Any = None,  # unpickling passes nothing
+        prior: Any = None,
+        degrees_of_freedom: Any = 1.0,
+        sources: Any = None,
+        structure: str | Structure = "full",
+    ) -> "EM":
         """Return an EM of the class for this structure."""
         return object.__new__(cls._for(structure_of(structure)))
 

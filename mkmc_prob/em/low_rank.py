@@ -13,11 +13,10 @@ import numpy as np
 import xarray as xr
 from threadpoolctl import threadpool_limits
 
-from ..errors import KernelError
-from ..linalg.cholesky import cholesky
+from ..errors import IndefiniteKernelError, KernelError
 from ..linalg.symmetric import Matrix, Vector
 from ..model.conditional import LOG_2_PI, gaussian_entropy, gaussian_log_likelihood
-from ..model.factors import FactorStatistics, KernelFactors
+from ..model.factors import REMEDY, FactorStatistics, KernelFactors, factor_cholesky
 from ..model.gaussian import GaussianModel
 from ..model.low_rank import LowRankModel
 from ..model.sources import SourceKernel, Sources
@@ -32,6 +31,10 @@ from .rounding import EPS
 FURTHER, PASSES = 10, 4
 #: The noise at the start is at least this share of an object's variance.
 LEAST_NOISE = 0.05
+#: An accelerated step may lead to variances this many times the largest that was observed.
+FARTHEST = 1e3
+#: Zeros in the loadings of a start are moved by about this share of the noise's deviation.
+SHAKE = 0.01
 #: A product with a kernel of more multiplications than this is worth a second BLAS thread.
 WORTH_THREADS = 1e9
 
@@ -81,6 +84,10 @@ class LowRankEM(EM, structure=LowRank):
         self._scale: Matrix | None = None
         if not (self._shared or self.prior.is_identity):
             self._scale = self.prior.scale_matrix(self.objects)
+        variances = [part.kernel.moment.diagonal() for part in self.source_kernels]
+        prior = 1.0 + self._shared if self._scale is None else float(self._scale.diagonal().max())
+        observed = max((float(own.max(initial=0.0)) for own in variances), default=0.0)
+        self._largest = max(observed, prior, self.structure.noise_scale)
         # The sums of the absolute values of the rows of T.
         size = len(self.objects)
         self._sizes = np.full(size, 1.0 + size * self._shared)
@@ -119,7 +126,7 @@ class LowRankEM(EM, structure=LowRank):
         noise = np.full(size, left)
         if not isinstance(self.structure, PPCA):
             noise = np.maximum(variances - (loadings**2).sum(axis=1), LEAST_NOISE * variances)
-        return LowRankModel(loadings, noise, self.objects)
+        return LowRankModel.of(loadings, noise, self.objects)
 
     def _variances(self, part: SourceKernel) -> Vector:
         """Return the variances of a kernel without its own constant, in units of its scale."""
@@ -138,9 +145,10 @@ class LowRankEM(EM, structure=LowRank):
         model, rank = super().own(model), self.structure.rank
         if isinstance(model, LowRankModel) and model.rank == rank:
             noise = model.noise_variances
+            loadings = _off_zero(model.factor_loadings, noise)
             if isinstance(self.structure, PPCA):
                 noise = np.full(len(noise), noise.mean())
-            return LowRankModel(model.factor_loadings, noise, self.objects)
+            return LowRankModel.of(loadings, noise, self.objects)
         values, vectors = np.linalg.eigh(model.matrix)
         left = float(values[:-rank].mean())
         # Above zero: loadings of zero are a saddle point, which no step leaves.
@@ -150,7 +158,7 @@ class LowRankEM(EM, structure=LowRank):
         if not isinstance(self.structure, PPCA):
             variances = np.diagonal(model.matrix)
             noise = np.maximum(variances - (loadings**2).sum(axis=1), LEAST_NOISE * variances)
-        return LowRankModel(loadings, noise, self.objects)
+        return LowRankModel.of(_off_zero(loadings, noise), noise, self.objects)
 
     def own(self, model: GaussianModel) -> LowRankModel:
         """Return `model` if it is of low rank over these objects in this order; raise otherwise."""
@@ -288,15 +296,22 @@ class LowRankEM(EM, structure=LowRank):
         own = self._factors(statistics)
         loadings = own.regression()
         residuals = own.squares - np.einsum("ij,ij->i", loadings, own.cross)
-        return LowRankModel(loadings, self._noise(residuals, own.counts), self.objects)
+        return LowRankModel.of(loadings, self._noise(residuals, own.counts), self.objects)
 
     def _noise(self, residuals: Vector, counts: Vector) -> Vector:
         structure = self.structure
-        above = residuals + structure.noise_strength * structure.noise_scale
+        # Rounding can leave a residual below zero.
+        above = np.maximum(residuals, 0.0) + structure.noise_strength * structure.noise_scale
         below = counts + structure.noise_strength
         if isinstance(structure, PPCA):
-            return np.full(len(above), above.sum() / below.sum())
+            above, below = np.full(len(above), above.sum()), np.full(len(below), below.sum())
         noise: Vector = above / below
+        if not (noise > 0.0).all():
+            at = self.objects.tolist()[int(np.argmin(noise > 0.0))]
+            raise IndefiniteKernelError(
+                f"factors of the model matrix: the noise of object {at!r} is {noise.min():.3g}: "
+                f"the factors reproduce it exactly. {REMEDY}"
+            )
         return noise
 
     def expanded_m_step(self, statistics: LowRankStatistics) -> LowRankModel:
@@ -307,8 +322,9 @@ class LowRankEM(EM, structure=LowRank):
         Equation :eq:`eq-expanded` of the derivation.
         """
         model, own = self.m_step(statistics), self._factors(statistics)
-        factor = cholesky(own.total / own.weight, "factors")
-        return LowRankModel(model.factor_loadings @ factor, model.noise_variances, self.objects)
+        factor = factor_cholesky(own.total / own.weight)
+        loadings = model.factor_loadings @ factor
+        return LowRankModel.of(loadings, model.noise_variances, self.objects)
 
     def gradient(self, statistics: LowRankStatistics) -> tuple[Matrix, Vector]:
         """Return dL/dW and dL/d(log d), for PPCA with one entry, at the model of `statistics`.
@@ -365,6 +381,16 @@ class LowRankEM(EM, structure=LowRank):
         limited: AbstractContextManager[Any] = threadpool_limits(1)
         return limited
 
+    def is_sound(self, statistics: LowRankStatistics) -> bool:
+        """Return whether no variance of the model is far beyond those that were observed.
+
+        L is nearly flat in the noise of an object of which the kernels say little: a long step
+        could carry it away, and the completed kernels with it.
+        """
+        model = self._taken(statistics).model
+        largest = float((model.noise_variances + (model.factor_loadings**2).sum(axis=1)).max())
+        return largest <= FARTHEST * self._largest
+
     @property
     def metric_weight(self) -> float:
         """1, in EM's own metric."""
@@ -377,3 +403,9 @@ class LowRankEM(EM, structure=LowRank):
     def rise_of_q(self, level: LowRankStatistics, model: GaussianModel) -> float:
         """Return the difference of the Q-function at the two models."""
         return self.q_function(model, level) - self.q_function(level.model, level)
+
+
+def _off_zero(loadings: Matrix, noise: Vector) -> Matrix:
+    """Return the loadings with zeros moved a little: they can be a saddle, which no step leaves."""
+    draws = np.random.default_rng(0).standard_normal(loadings.shape)
+    return np.where(loadings == 0.0, SHAKE * np.sqrt(noise)[:, None] * draws, loadings)

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..linalg.cholesky import cholesky, half_solve
+from ..linalg.cholesky import half_solve
 from ..linalg.symmetric import Matrix, Vector
+from ..model.factors import factor_cholesky
 from ..model.low_rank import LowRankModel
 from ..model.structures import PPCA
 from .lbfgs import Accelerated
@@ -50,7 +51,7 @@ class AcceleratedFactors(Accelerated):
         count = model.factor_loadings.size
         step = frame.unwhitened(moved[:count].reshape(model.factor_loadings.shape))
         noise = model.noise_variances * np.exp(moved[count:] / frame.of_noise)
-        return LowRankModel(model.factor_loadings + step, noise, model.objects)
+        return LowRankModel.of(model.factor_loadings + step, noise, model.objects)
 
 
 class Frame(NamedTuple):
@@ -80,7 +81,7 @@ class Frame(NamedTuple):
         if isinstance(em.structure, PPCA):
             counts = counts.sum(keepdims=True)
         return cls(
-            np.array([cholesky(moment, "factors") for moment in own.factor_moments]),
+            np.array([factor_cholesky(moment) for moment in own.factor_moments]),
             own.patterns,
             np.sqrt(statistics.model.noise_variances),
             np.sqrt(0.5 * counts),

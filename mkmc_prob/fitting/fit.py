@@ -155,9 +155,19 @@ def fit(
     warn_of_the_model(problem)
     warn_of_what_is_not_identified(visible_objects(problem.stack.array))
     warn_of_what_stays_apart(problem)
+    interrupted = False
     if factors:
-        problem = with_low_rank_prior(problem, factors, tol=tol, max_iter=max_iter)
+        try:
+            problem = with_low_rank_prior(problem, factors, tol=tol, max_iter=max_iter)
+        except KeyboardInterrupt:  # the default prior, then
+            interrupted = True
     solution = solve(
-        problem, initial=initial, method=method, tol=tol, max_iter=max_iter, progress=progress
+        problem,
+        initial=initial,
+        method=method,
+        tol=tol,
+        max_iter=max_iter,
+        progress=progress,
+        interrupted=interrupted,
     )
     return MKMCResult.of(solution)

@@ -15,7 +15,7 @@ from ..errors import ConvergenceWarning, KernelError, warn
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..model.sources import sharing_number
-from ..model.structures import FULL, PPCA, FactorAnalysis, LowRank, Structure, structure_of
+from ..model.structures import FULL, PPCA, FactorAnalysis, Full, LowRank, Structure, structure_of
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.labels import as_labels, match
 from ..utils.arguments import checked, positive, seed, several, whole
@@ -46,9 +46,10 @@ ROUNDS = 2
 
 def low_rank_or_none(value: Any, what: str) -> LowRank | None:
     """Return the structure of a prior's scale that the user named; None for none."""
-    if value is None or isinstance(value, LowRank):
-        return value
-    raise KernelError(f"{what}: {value!r} found; None, PPCA(rank) or FactorAnalysis(rank) needed.")
+    found = None if value is None else structure_of(value, what)
+    if isinstance(found, Full):
+        raise KernelError(f"{what}: 'full' found; None, PPCA(rank) or FactorAnalysis(rank) needed.")
+    return found
 
 
 @checked(
@@ -179,8 +180,10 @@ def select_model(
         raise KernelError("priors: found with a prior of your own. Leave one of the two out.")
     if any(priors) and FULL not in map(structure_of, structures):
         raise KernelError('priors: they are for structure "full", which is not in structures.')
-    for structure in [*map(structure_of, structures), *(one for one in priors if one is not None)]:
-        problem._replace(structure=structure).check_structure()
+    named = [("structures", structure_of(one)) for one in structures]
+    named += [("priors", one) for one in priors if one is not None]
+    for what, structure in named:
+        problem._replace(structure=structure).check_structure(what)
         if isinstance(structure, LowRank) and prior is not None and not prior.is_identity:
             raise KernelError(
                 f"structures: {structure.name} found with a scale of the prior, with which it has "

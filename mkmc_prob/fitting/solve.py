@@ -72,19 +72,25 @@ def solve(
     tol: float = 1e-3,
     max_iter: int = 10_000,
     progress: bool = False,
+    interrupted: bool = False,
 ) -> Solution:
     """Take an ascent to its end. The arguments are those of `fit`, checked.
 
     Objects that are hidden in every kernel are left out of the ascent and filled in afterwards.
-    After a KeyboardInterrupt the solution is what was reached.
+    After a KeyboardInterrupt the solution is what was reached; if it was `interrupted` before, one
+    EM step from the start.
     """
     em, aside = seen_problem(problem)
     if isinstance(initial, Solution):
         initial = initial.model
     chosen = method_of(method, em)
-    start = starting_model(em) if initial is None else em.adapted(aside.restrict_model(initial))
+    start = em.initial_model() if initial is None else em.adapted(aside.restrict_model(initial))
     ascent = Ascent(chosen, start, tol=tol)
     try:
+        if interrupted:
+            raise KeyboardInterrupt
+        if initial is None:
+            ascent = Ascent(chosen, starting_model(em, start), tol=tol)
         ascent.run(max_iter=max_iter, progress=progress)
         return _solution(ascent, aside, problem, method)
     except KeyboardInterrupt:  # what was reached is kept: only a second Ctrl-C discards it
@@ -92,13 +98,13 @@ def solve(
         return _solution(ascent, aside, problem, method)
 
 
-def starting_model(em: EM) -> GaussianModel:
-    """Return the model that an ascent starts from.
+def starting_model(em: EM, model: GaussianModel | None = None) -> GaussianModel:
+    """Return the model that an ascent starts from; `model` is the EM's own start.
 
     With a handful of factors the leading components of the visible entries can lie near a lower
     maximum, so fits at larger strengths come first, each from the one before it.
     """
-    model, strength = em.initial_model(), FIRST_STRENGTH
+    model, strength = em.initial_model() if model is None else model, FIRST_STRENGTH
     if not isinstance(em.structure, LowRank) or em.structure.rank > FEW_FACTORS:
         return model
     while strength > em.prior.strength:

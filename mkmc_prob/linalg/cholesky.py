@@ -18,6 +18,7 @@ def cholesky(
     *,
     overwrite: bool = False,
     clean: bool = True,
+    kind: str = "object",
 ) -> Matrix:
     """Return the lower triangular L with L L' = `matrix`, in its memory if `overwrite` is True.
 
@@ -27,7 +28,7 @@ def cholesky(
     ------
     IndefiniteKernelError
         If `matrix` is not positive definite to working precision. The message names the object
-        at which the factorization stopped.
+        (or what `kind` says) at which the factorization stopped.
     """
     if not matrix.size:
         return np.zeros_like(matrix)
@@ -41,7 +42,7 @@ def cholesky(
         at = row if labels is None else labels.tolist()[row]
         raise IndefiniteKernelError(
             f"{what}: not positive definite to working precision: its Cholesky factorization "
-            f"stops at object {at!r}, whose conditional variance given the objects before it is "
+            f"stops at {kind} {at!r}, whose conditional variance given the {kind}s before it is "
             f"zero or negative up to rounding (its variance is {variances[row]:.3g}). {remedy}"
         )
     return factor  # type: ignore[no-any-return]

@@ -12,8 +12,17 @@ import numpy as np
 
 from ..linalg.cholesky import cholesky, inverse, log_determinant, solve
 from ..linalg.symmetric import Matrix, Vector, symmetrize
-from .conditional import LOG_2_PI, TOO_SINGULAR
+from .conditional import LOG_2_PI
 from .sources import Constant, Source, SourceKernel
+
+#: What helps if the factors are beyond double precision.
+REMEDY = "Raise the strength, or the noise_strength of the structure."
+
+
+def factor_cholesky(matrix: Matrix) -> Matrix:
+    """Return the Cholesky factor of a second moment or precision of the factors."""
+    numbers = np.arange(1, len(matrix) + 1)
+    return cholesky(matrix, "factors of the model matrix", numbers, REMEDY, kind="factor")
 
 
 class FactorPosterior:
@@ -42,7 +51,7 @@ class FactorPosterior:
         self.weighted = loadings / noise[:, None]  # Psi^-1 L
         self.precision = loadings.T @ self.weighted
         self.precision.flat[:: loadings.shape[1] + 1] += 1.0
-        factor = cholesky(symmetrize(self.precision), "factors", None, TOO_SINGULAR)
+        factor = factor_cholesky(symmetrize(self.precision))
         self.covariance = inverse(factor)
         self.regression = solve(factor, self.weighted.T).T
         self.log_determinant = float(np.log(noise).sum()) + log_determinant(factor)
@@ -278,7 +287,7 @@ class FactorStatistics:
         loadings = np.empty_like(self.cross)
         for number, moment in enumerate(self.factor_moments):
             own = self.patterns == number
-            factor = cholesky(moment, "second moment of the factors")
+            factor = factor_cholesky(moment)
             loadings[own] = solve(factor, self.cross[own].T).T
         return loadings
 

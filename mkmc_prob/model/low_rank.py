@@ -1,16 +1,18 @@
 """A model matrix of a few factors: M = W W' + D, the structures of the authors' later paper."""
 
+from collections.abc import Hashable, Iterable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from ..errors import KernelError
 from ..linalg.lazy import is_large, lazy_stack
 from ..linalg.symmetric import Matrix, Vector, symmetrize
-from ..stacks.labels import Labels
+from ..stacks.labels import Labels, as_labels
 from ..stacks.matrix import labelled
 from .factors import FactorPosterior
 from .gaussian import GaussianModel
@@ -25,12 +27,26 @@ class LowRankModel(GaussianModel):
     `precision` and `cholesky` are l x l and formed when first asked for.
     Equation :eq:`eq-low-rank` of the derivation.
 
+    Parameters
+    ----------
+    loadings
+        W, shape (l, factors).
+    noise
+        The diagonal of D, shape (l,), above 0.
+    objects
+        The labels of the objects.
+
     Attributes
     ----------
     loadings : DataArray, dims (object, factor)
         W, canonical.
     noise : DataArray, dims (object,)
         The diagonal of D.
+
+    Raises
+    ------
+    KernelError, LabelError
+        If an array has another shape or entries that are no finite numbers.
 
     Examples
     --------
@@ -41,13 +57,40 @@ class LowRankModel(GaussianModel):
     (('object', 'factor'), ('object',))
     """
 
-    def __init__(self, loadings: Matrix, noise: Vector, objects: Labels) -> None:
-        self.factor_loadings, self.noise_variances, self.objects = loadings, noise, objects
+    def __init__(self, loadings: ArrayLike, noise: ArrayLike, objects: Iterable[Hashable]) -> None:
+        labels = as_labels(objects, "objects")
+        self.factor_loadings = _numbers(loadings, "loadings", (len(labels), None))
+        self.noise_variances = _numbers(noise, "noise", (len(labels),))
+        if not (self.noise_variances > 0.0).all():
+            at = int(np.argmin(self.noise_variances > 0.0))
+            raise KernelError(
+                f"noise: {self.noise_variances[at]:g} found for object {labels.tolist()[at]!r}; a "
+                "number > 0 is needed."
+            )
+        self._set_labels(labels)
+
+    @classmethod
+    def of(  # type: ignore[override]
+        cls, loadings: Matrix, noise: Vector, objects: Labels
+    ) -> "LowRankModel":
+        """Return the model of these loadings and noise, unchecked, as the M-step gives it."""
+        model = cls.__new__(cls)
+        model.factor_loadings, model.noise_variances = loadings, noise
+        loadings.flags.writeable = noise.flags.writeable = False
+        model._set_labels(objects)
+        return model
+
+    def _set_labels(self, objects: Labels) -> None:
+        self.objects = objects
         self._cholesky = self._precision = None
         self._log_determinant: float | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        arrays = (self.factor_loadings, self.noise_variances, self.__dict__.get("matrix"))
+        for values in arrays:
+            if values is not None:
+                values.flags.writeable = False
 
     def __repr__(self) -> str:
         return f"{self._head()}\n{self._table()}"
@@ -67,19 +110,24 @@ class LowRankModel(GaussianModel):
         """Return the loadings, as the fit found them, and the noise."""
         dims = ("object", "factor")
         return xr.Dataset(
-            {"loadings": (dims, self.factor_loadings), "noise": ("object", self.noise_variances)},
+            {
+                "loadings": (dims, self.factor_loadings.copy()),
+                "noise": ("object", self.noise_variances.copy()),
+            },
             coords={"object": self.objects, "factor": np.arange(1, self.rank + 1)},
         )
 
     @classmethod
     def of_dataset(cls, given: xr.Dataset) -> "LowRankModel":
         """Return the model that `to_dataset` wrote."""
+        for name in ("object", "factor"):
+            given[name]  # a file without them is damaged
         loadings = given["loadings"].transpose("object", "factor").values
         return cls(loadings, given["noise"].values, given["object"].values)
 
     def restricted(self, places: NDArray[np.intp], objects: Labels) -> "LowRankModel":
         """Return the model of the objects at these positions, which `objects` labels."""
-        return LowRankModel(self.factor_loadings[places], self.noise_variances[places], objects)
+        return LowRankModel.of(self.factor_loadings[places], self.noise_variances[places], objects)
 
     @property
     def rank(self) -> int:
@@ -101,7 +149,10 @@ class LowRankModel(GaussianModel):
     def noise(self) -> xr.DataArray:
         """The diagonal of D."""
         return xr.DataArray(
-            self.noise_variances, dims="object", coords={"object": self.objects}, name="noise"
+            self.noise_variances.copy(),
+            dims="object",
+            coords={"object": self.objects},
+            name="noise",
         )
 
     @cached_property
@@ -122,7 +173,7 @@ class LowRankModel(GaussianModel):
         return labelled(lazy_stack(1, size, self._block)[0], self.objects, "model")
 
     def _block(self, _: int, rows: slice, columns: slice) -> Matrix:
-        found = self.factor_loadings[rows] @ self.factor_loadings[columns].T
+        found: Matrix = self.factor_loadings[rows] @ self.factor_loadings[columns].T
         if rows == columns:
             found = symmetrize(found)
             found.flat[:: len(found) + 1] += self.noise_variances[rows]
@@ -151,6 +202,24 @@ class LowRankModel(GaussianModel):
     def without_precision(self) -> "LowRankModel":
         """Return the model itself: it keeps no precision."""
         return self
+
+
+def _numbers(given: ArrayLike, what: str, shape: tuple[int | None, ...]) -> Any:
+    """Return a read-only array of finite numbers of this shape; None stands for any length."""
+    try:
+        values = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise KernelError(f"{what}: an array of numbers is needed ({error}).") from error
+    fits = len(values.shape) == len(shape) and all(
+        wanted in (None, own) for wanted, own in zip(shape, values.shape, strict=True)
+    )
+    if not fits or not np.isfinite(values).all():
+        sizes = ", ".join("factors" if size is None else str(size) for size in shape)
+        raise KernelError(
+            f"{what}: shape {values.shape} found; finite numbers of shape ({sizes}) are needed."
+        )
+    values.flags.writeable = False
+    return values
 
 
 def canonical(loadings: Matrix, noise: Vector) -> Matrix:

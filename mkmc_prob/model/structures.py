@@ -9,7 +9,7 @@ from ..utils.arguments import not_negative, positive, whole
 
 #: A name like ``PPCA(5)``, or with ``noise_strength=`` and ``noise_scale=``.
 NAMED = re.compile(
-    r"(?P<kind>\w+)\((?P<rank>\d+)(?P<noise>(, noise_(strength|scale)=[\d.e+-]+){0,2})\)"
+    r"(?P<kind>\w+)\((?P<rank>\d{1,9})(?P<noise>(, noise_(strength|scale)=[\d.e+-]+){0,2})\)"
 )
 #: a and tau of the noise's prior, if the user names none.
 NOISE_STRENGTH, NOISE_SCALE = 0.1, 1.0
@@ -127,8 +127,8 @@ def structure_of(value: Any, what: str = "structure") -> Structure:
     >>> structure_of("PPCA(5)")
     PPCA(5)
     """
-    if isinstance(value, Full | PPCA | FactorAnalysis):
-        return value
+    if type(value) in (Full, PPCA, FactorAnalysis):
+        return value  # type: ignore[no-any-return]
     if isinstance(value, str) and value == FULL.name:
         return FULL
     kinds = {kind.__name__: kind for kind in (PPCA, FactorAnalysis)}

@@ -121,7 +121,7 @@ def in_processes(
                 # If the pool is closed before its thread has sent on what was submitted, that
                 # thread fails with a KeyError that Python prints. So wait for it.
                 ended.set()
-                _wait_until(lambda: not unsent, at_most=10.0)
+                _wait_until(lambda: not unsent, at_most=3.0)
         finally:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # joblib warns of generators that are closed early

@@ -1,7 +1,9 @@
 """Fits of few factors, at the level of the public functions."""
 
 import dataclasses
+import pickle
 import sys
+import warnings
 
 import h5netcdf
 import matplotlib.pyplot as plt
@@ -27,6 +29,7 @@ from mkmc_prob import (
     IdentifiabilityWarning,
     KernelError,
     LabelError,
+    LowRankModel,
     WishartPrior,
     complete,
     datasets,
@@ -413,7 +416,7 @@ def test_every_view_of_a_result(kind, sources):
     result = fit(stack, structure=kind(2), **sources)
     assert f"{kind.__name__}(2), " in repr(result)
     assert f"{kind.__name__}(2), " in result._repr_html_()
-    assert "their entries are those of the factors" in repr(result)
+    assert "the factors determine their entries of the model matrix" in repr(result)
     table = result.summary()
     assert len(table) == 3
     shares = result.sources["sharing"].values > 0.0
@@ -723,7 +726,7 @@ def tried(monkeypatch, stack, **options):
     monkeypatch.setattr(sys.modules["mkmc_prob.fitting.complete"], "select_model", look)
     with pytest.raises(Seen):
         complete(stack, **options)
-    return tuple(seen["structures"]), tuple(seen["priors"])
+    return tuple(map(structure_of, seen["structures"])), tuple(seen["priors"])
 
 
 def stack_with(apart, size):
@@ -736,7 +739,7 @@ def stack_with(apart, size):
 def test_the_defaults_of_complete(monkeypatch):
     module = sys.modules["mkmc_prob.fitting.complete"]
     monkeypatch.setattr(module, "MOST_FOR_FULL", 20)
-    full, none = ("full",), (None,)
+    full, none = (FULL,), (None,)
     assert tried(monkeypatch, stack_with(False, 20)) == (full, none)
     assert tried(monkeypatch, stack_with(True, 20)) == (full, module.PRIORS)
     assert tried(monkeypatch, stack_with(True, 16)) == (full, none)  # too few for 8 factors
@@ -800,9 +803,108 @@ def test_complete_takes_one_structure_and_says_where_to_name_it():
     kernels, _ = datasets.make_fusion_problem(30, 3)
     incomplete = remove_objects(kernels, 0.3, seed=0)
     assert select_model(incomplete, structures=PPCA(2), draws=2).chosen.structure == PPCA(2)
-    whole = remove_objects(kernels, 0.1, seed=0)
-    assert complete(whole, structures=PPCA(2)).structure == PPCA(2)
+    with warnings.catch_warnings(action="ignore"):  # kernels that are set apart
+        assert complete(incomplete, structures=PPCA(2)).structure == PPCA(2)
     with pytest.raises(KernelError, match="Pass what it may be in structures"):
         complete(incomplete, structure=PPCA(2))
     with pytest.raises(KernelError, match=r"prior: 3 found; WishartPrior.* or PPCA"):
         fit(incomplete, prior=3)
+
+
+def test_where_the_kernels_say_little_nothing_runs_away():
+    """A tiny strength, no prior of the noise, an object that no kernel of weight shows."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        drawn = rng.standard_normal((3, 11, 3))
+        visible = rng.random((3, 11)) < 0.3
+        visible[0] |= ~visible.any(axis=0)
+        stack = stack_kernels(drawn @ drawn.transpose(0, 2, 1), visible=visible)
+        with warnings.catch_warnings(action="ignore"):
+            result = fit(
+                stack,
+                structure=FactorAnalysis(1, noise_strength=0.0),
+                strength=1e-4,
+                sharing=[0.0, 0.01, 0.5],
+                degrees_of_freedom=[0.1, 1000.0, 1000.0],
+                max_iter=300,
+            )
+        assert np.abs(result.completed.values).max() < 1e6 * np.nanmax(np.abs(stack.values))
+
+
+@pytest.mark.parametrize("kind", [PPCA, FactorAnalysis])
+def test_a_start_on_a_saddle_is_left(kind):
+    stack = stack_of()
+    level = fit(stack, structure=kind(1), tol=1e-8).penalized_log_likelihood
+    size = stack.sizes["object"]
+    zero = LowRankModel(np.zeros((size, 1)), np.ones(size), stack["object"].values)
+    for start in (np.eye(size), zero):
+        found = fit(stack, structure=kind(1), initial=start, tol=1e-8)
+        assert found.penalized_log_likelihood > level - 1e-4
+
+
+def test_a_log_likelihood_that_rounding_hides_is_no_convergence():
+    kernel = np.diag(np.arange(1.0, 10.0)) * 1e20
+    visible = np.ones((2, 9), dtype=bool)
+    visible[0, -1] = visible[1, 1] = False
+    visible[:, 2] = False
+    stack = stack_kernels(np.array([kernel, kernel]), visible=visible)
+    hidden = pytest.warns(IdentifiabilityWarning, match="object 2 is missing in every kernel")
+    with hidden, pytest.warns(ConvergenceWarning, match="only known to"):
+        result = fit(stack, sources="identical", structure=PPCA(8))
+    assert not result.converged
+
+
+def test_the_structure_of_an_em_may_be_passed_by_position():
+    em = EM(stack_of(), WishartPrior(1.0), 1.0, None, PPCA(2))
+    assert type(em).__name__ == "LowRankEM"
+    assert pickle.loads(pickle.dumps(em)).structure == PPCA(2)
+
+
+def test_a_model_cannot_be_changed_through_what_it_returns():
+    model = fit(stack_of(), structure=PPCA(2)).model
+    before = model.noise_variances.copy()
+    model.noise.values[:] = 99.0
+    model.to_dataset()["loadings"].values[:] = 99.0
+    assert np.array_equal(model.noise_variances, before)
+    assert np.abs(model.factor_loadings).max() < 99.0
+    with pytest.raises(ValueError, match="read-only"):
+        model.noise_variances[:] = 1.0
+
+
+@pytest.mark.parametrize(
+    ("loadings", "noise", "message"),
+    [
+        (np.ones((3, 1)), np.ones(4), r"loadings: shape \(3, 1\) found"),
+        (np.ones((4, 1)), np.ones(3), r"noise: shape \(3,\) found"),
+        (np.ones(4), np.ones(4), r"loadings: shape \(4,\) found"),
+        ([[1.0], [np.nan], [1.0], [1.0]], np.ones(4), "loadings: .* finite numbers"),
+        (np.ones((4, 1)), [1.0, 0.0, 1.0, 1.0], "noise: 0 found for object 'b'"),
+        ("text", np.ones(4), "loadings: an array of numbers is needed"),
+    ],
+)
+def test_a_model_of_the_users_is_checked(loadings, noise, message):
+    with pytest.raises(KernelError, match=message):
+        LowRankModel(loadings, noise, ["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize("where", ["path", "prior"])
+def test_ctrl_c_before_the_ascent_gives_an_interrupted_result(monkeypatch, where):
+    module = sys.modules["mkmc_prob.fitting.solve" if where == "path" else "mkmc_prob.fitting.fit"]
+    name = "loose_ascent" if where == "path" else "with_low_rank_prior"
+
+    def struck(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, name, struck)
+    options = {"structure": PPCA(2)} if where == "path" else {"prior": PPCA(2)}
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        result = fit(stack_of(), **options)
+    assert result.interrupted
+    assert not result.completed.isnull().any()
+
+
+def test_completed_kernels_do_not_depend_on_what_memory_held():
+    result = fit(stack_of(), structure=PPCA(2))
+    with np.errstate(all="raise"):
+        again = result.completion.kernel(0).block(np.arange(3), np.arange(3))
+    assert np.isfinite(again).all()
