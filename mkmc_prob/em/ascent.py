@@ -149,7 +149,7 @@ class Ascent:
             self._state = self._state.without_precision()
             self._state = EMSteps(self.em).step(self._state)
         self._record()
-        self.converged = self.converged and self.records[-1].rounding_bound <= VAGUE
+        self.converged = self.converged and bool(self.records[-1].rounding_bound <= VAGUE)
 
     def _record(self) -> None:
         """Record the model that was reached, and check that the likelihood rose."""

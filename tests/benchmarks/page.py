@@ -24,7 +24,7 @@ PARTS = (
     "growth",
     "memory",
     "quality",
-    "structures",
+    "few_factors",
     "relationship",
 )
 INTRODUCTION = """\

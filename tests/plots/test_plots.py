@@ -149,7 +149,7 @@ def test_plot_calibration(selection):
 
 @pytest.fixture(scope="module")
 def few_factors(result):
-    return fit(result.observed, structure=FactorAnalysis(3))
+    return fit(result.observed, structure=FactorAnalysis(3), tol=1e-9)
 
 
 @mpl_image
