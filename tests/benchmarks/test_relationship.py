@@ -56,7 +56,7 @@ def errors(result, truth, visible):
 
 
 def test_relationship(full, benchmark, report):
-    individuals, seeds = (200, range(5)) if full else (40, range(1))
+    individuals, seeds = (200, range(5)) if full else (20, range(1))
 
     def measured():
         for populations in (4, 1):
