@@ -160,7 +160,7 @@ class Ascent:
         self._levels[state.number :] = [state.level]
         record = Record(
             state.statistics.log_likelihood,
-            self.em.log_prior(state.model),
+            self.em.log_prior(state.model, state.statistics),
             state.level,
             self.em.rounding_bound(state.statistics),
             state.statistics.gain_of_constants(self._kernels),

@@ -223,8 +223,11 @@ class EM:
         """Return whether rounding leaves the statistics of a step meaningful."""
         return True
 
-    def log_prior(self, model: GaussianModel) -> float:
-        """Return log p(M), without its constant, in nats."""
+    def log_prior(self, model: GaussianModel, statistics: Any = None) -> float:
+        """Return log p(M), without its constant, in nats.
+
+        `statistics` is the E-step at this model, if it was taken already.
+        """
         return self.prior.log_density(model)
 
     def entropy(self, statistics: Any) -> float:
@@ -255,7 +258,7 @@ class EM:
             statistics = self.e_step(model)
         elif self._taken(statistics).model is not model:
             raise KernelError("statistics: they were taken at another model. Leave them out.")
-        return float(statistics.log_likelihood.sum()) + self.log_prior(model)
+        return float(statistics.log_likelihood.sum()) + self.log_prior(model, statistics)
 
     def kl_objective(self, model: GaussianModel, completed: xr.DataArray) -> float:
         """Return the paper's objective J = lambda KL(T, M) + sum_k nu_k KL(Q(k), M).

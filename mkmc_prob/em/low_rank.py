@@ -45,10 +45,9 @@ class LowRankStatistics(KernelExpectations):
     Attributes
     ----------
     factors : FactorStatistics
-    entropy_of_prior : float
-        lambda times the entropy of the prior's factors, in nats.
-    log_prior : float
-        log p(M), with the prior of the noise, in nats.
+    of_prior : Expectation
+        Of the prior as one more kernel: log p(M) without the prior of the noise, and lambda times
+        the entropy of its factors, in nats.
     """
 
     def __init__(
@@ -256,14 +255,16 @@ class LowRankEM(EM, structure=LowRank):
         terms = np.log(noise) + structure.noise_scale / noise
         return -0.5 * structure.noise_strength * float(terms.sum())
 
-    def log_prior(self, model: GaussianModel) -> float:
+    def log_prior(self, model: GaussianModel, statistics: Any = None) -> float:
         """Return log p(M), the noise's prior included, without constants, in nats."""
         model = self.own(model)
-        of_prior = KernelFactors.of_prior(
-            self._scale, self._shared, model.factor_loadings, model.noise_variances
-        )
-        found = self._expectation_of_prior(of_prior, model.noise_variances)
-        return found.log_likelihood + self._log_noise_prior(model.noise_variances)
+        loadings, noise = model.factor_loadings, model.noise_variances
+        if statistics is None:
+            of_prior = KernelFactors.of_prior(self._scale, self._shared, loadings, noise)
+            found = self._expectation_of_prior(of_prior, noise)
+        else:
+            found = statistics.of_prior
+        return found.log_likelihood + self._log_noise_prior(noise)
 
     def _factors(self, statistics: LowRankStatistics) -> FactorStatistics:
         own: LowRankStatistics = self._taken(statistics)
