@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from typing import Any
 
 
 class MKMCError(ValueError):
@@ -22,6 +23,18 @@ class IndefiniteKernelError(KernelError):
 
 class MonotonicityError(RuntimeError):
     """The penalized log-likelihood decreased by more than rounding explains."""
+
+
+class ClusterError(RuntimeError):
+    """A cluster that computed products with the kernels does not answer any more.
+
+    Attributes
+    ----------
+    model : GaussianModel or None
+        The last iterate of the fit, to continue from: ``fit(..., initial=error.model)``.
+    """
+
+    model: Any = None
 
 
 class MKMCWarning(UserWarning):

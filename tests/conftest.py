@@ -1,6 +1,7 @@
 """What all tests share: the Hypothesis profile, a Matplotlib without a screen, and Ctrl-C."""
 
 import signal
+import sys
 
 import matplotlib as mpl
 import pytest
@@ -16,6 +17,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("mkmc")
+
+
+@pytest.fixture(autouse=True)
+def _no_figure_stays_open():
+    """Close what a test drew: the next test in this process may count the open figures."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture

@@ -78,6 +78,7 @@ def test_every_import_is_a_declared_dependency():
     declared = {canonical(re.split(r"[^\w.-]", need)[0]) for need in project["dependencies"]}
     optional = project["optional-dependencies"]
     extras = [*optional["parallel"], *optional["experiments"], *optional["large"]]
+    extras += optional["cluster"]
     declared |= {canonical(re.split(r"[^\w.-]", need)[0]) for need in extras}
     declared.add("pandas")  # it comes with xarray, which cannot do without it
     foreign = imported_modules() - set(sys.stdlib_module_names) - {"mkmc_prob"}

@@ -163,14 +163,17 @@ def _in_worker(
         chain: list[BaseException] = []
         cause: BaseException | None = error
         while cause is not None:
-            chain.append(_portable(cause))
-            cause = cause.__cause__
+            effect, cause = cause, cause.__cause__
+            chain.append(_portable(effect))
         return chain, None
 
 
 def _portable(error: BaseException) -> BaseException:
     """Return an exception that can be pickled; pickling loses its traceback, so that is a note."""
     told = "".join(traceback.format_exception(error, chain=error.__cause__ is None))
+    # Some libraries make pickle take along what led to the error, which may not be portable.
+    error = error.with_traceback(None)
+    error.__cause__ = error.__context__ = None
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # whatever its class raises

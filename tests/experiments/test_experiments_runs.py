@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 import warnings
 from functools import partial
 
@@ -217,6 +218,13 @@ def fails(stack):
     return stack
 
 
+def fails_once_there_is(path, stack):
+    until = time.monotonic() + 60
+    while stack.isnull().any() and not path.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    return fails(stack)
+
+
 def spoiled(change):
     def method(stack):
         return change(zero_impute(stack))
@@ -265,7 +273,8 @@ def test_a_method_that_fails_is_named(tmp_path, method, cause, message):
 
 def test_a_method_that_fails_in_another_process_is_named_too(tmp_path):
     stack, classes = problem(kernels=2)
-    options = SMALL | {"methods": ["zero", {"mine": fails}]}
+    mine = partial(fails_once_there_is, tmp_path / "cell_0_0.0_mine.json")
+    options = SMALL | {"methods": ["zero", {"mine": mine}]}
     named = r"repetition \d, ratio 0.3, method 'mine': OddError: this and that"
     with pytest.raises(MKMCError, match=named) as caught:
         run_study(stack, classes, workers=2, folder=tmp_path, **options)

@@ -25,12 +25,6 @@ from mkmc_prob import (
 mpl_image = pytest.mark.mpl_image_compare(style="default", remove_text=True, tolerance=5)
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
 @pytest.fixture(scope="module")
 def result():
     """Three kernels over twelve objects in two clusters, each missing some."""

@@ -30,12 +30,6 @@ SHORT = {"draws": 40, "tune": 5, "seed": 1}
 PICTURES = ["plot_intervals", "plot_uncertainty", "plot_estimate_on_posterior"]
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
 def stacks(visible, objects=None, names=None, seed=0):
     """Return a complete stack, and the same with missing objects."""
     visible = np.asarray(visible, dtype=bool)

@@ -1,0 +1,193 @@
+"""Symmetric matrices that need not be in memory: products, diagonal and entries are enough.
+
+`tiles` has those that are stored in tiles.
+"""
+
+import copy
+import math
+from typing import Any, NamedTuple, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .symmetric import Matrix, Vector
+
+#: Rows of features that are worked on at a time.
+ROWS = 4_096
+
+
+class Sums(NamedTuple):
+    """What is known of a matrix once all of it was read.
+
+    Attributes
+    ----------
+    total : float
+        The sum of all entries.
+    norm : float
+        The Frobenius norm.
+    sizes : ndarray, shape (n,)
+        The sums of the absolute values of the rows, or upper bounds of the sums of the terms of
+        which they are made. They bound the rounding of products.
+    """
+
+    total: float
+    norm: float
+    sizes: Vector
+
+
+class SymmetricOperator:
+    """A symmetric matrix Q of n rows, used as S = Q / d - z J, with J a matrix of ones.
+
+    Subclasses compute `_product`, `_block` and `_sums` of Q.
+
+    Attributes
+    ----------
+    unit, shift : float
+        d and z: 1 and 0 unless `in_units` set them.
+    """
+
+    def __init__(self, diagonal: Vector, sums: Sums) -> None:
+        self._diagonal, self._sums = diagonal, sums
+        self.unit, self.shift = 1.0, 0.0
+
+    def __len__(self) -> int:
+        return len(self._diagonal)
+
+    def in_units(self, unit: float, shift: float) -> "SymmetricOperator":
+        """Return Q / unit - shift J."""
+        other = copy.copy(self)
+        other.unit, other.shift = unit, shift
+        return other
+
+    def __matmul__(self, columns: Matrix) -> Matrix:
+        """Return S X."""
+        whole = columns.reshape(len(self), -1)
+        found = self._product(whole, self.unit * self.shift) / self.unit
+        return found.reshape(columns.shape)
+
+    def diagonal(self) -> Vector:
+        """Return the diagonal of S; a copy."""
+        diagonal: Vector = self._diagonal / self.unit - self.shift
+        return diagonal
+
+    def block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
+        """Return the entries of S in these rows and columns."""
+        return self._block(rows, columns) / self.unit - self.shift
+
+    @property
+    def total(self) -> float:
+        """The sum of the entries of Q."""
+        return self._sums.total
+
+    @property
+    def trace(self) -> float:
+        """The trace of Q."""
+        return float(self._diagonal.sum())
+
+    @property
+    def norm(self) -> float:
+        """The Frobenius norm of Q."""
+        return self._sums.norm
+
+    @property
+    def sizes(self) -> Vector:
+        """Bounds of the sums of the absolute values of the rows of S."""
+        sizes: Vector = self._sums.sizes / self.unit + len(self) * abs(self.shift)
+        return sizes
+
+    def _product(self, columns: Matrix, shift: float) -> Matrix:
+        """Return (Q - shift J) X."""
+        raise NotImplementedError
+
+    def _block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
+        """Return entries of Q."""
+        raise NotImplementedError
+
+
+class FeatureOperator(SymmetricOperator):
+    """Q = X X' / p of n objects with p features, never formed: Q B = X (X' B) / p.
+
+    Parameters
+    ----------
+    features
+        X, shape (n, p), finite; any float type. It is not copied.
+    """
+
+    def __init__(self, features: NDArray[Any]) -> None:
+        self.features = features
+        size, count = features.shape
+        diagonal, sums = np.empty(size), np.zeros(count)
+        absolute, gram = np.zeros(count), np.zeros((count, count))
+        for rows, part in self._parts():
+            diagonal[rows] = np.einsum("ij,ij->i", part, part) / count
+            sums += part.sum(axis=0)
+            absolute += np.abs(part).sum(axis=0)
+            gram += part.T @ part
+        sizes = np.empty(size)
+        for rows, part in self._parts():
+            sizes[rows] = np.abs(part) @ absolute / count
+        total, norm = float(sums @ sums) / count, float(np.linalg.norm(gram)) / count
+        super().__init__(diagonal, Sums(total, norm, sizes))
+
+    def _parts(self) -> Any:
+        """Yield slices of rows, and the features of these rows as float64."""
+        for start in range(0, len(self.features), ROWS):
+            rows = slice(start, start + ROWS)
+            yield rows, np.asarray(self.features[rows], dtype=np.float64)
+
+    def _product(self, columns: Matrix, shift: float) -> Matrix:
+        count = self.features.shape[1]
+        within = np.zeros((count, columns.shape[1]))
+        for rows, part in self._parts():
+            within += part.T @ columns[rows]
+        within /= count
+        found = np.empty_like(columns)
+        for rows, part in self._parts():
+            np.matmul(part, within, out=found[rows])
+        if shift:
+            found -= shift * columns.sum(axis=0)
+        return found
+
+    def _block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
+        left, right = (np.asarray(self.features[at], np.float64) for at in (rows, columns))
+        block: Matrix = left @ right.T / self.features.shape[1]
+        return block
+
+
+class SparseOperator(SymmetricOperator):
+    """A symmetric `scipy.sparse` matrix; what it does not store is zero.
+
+    Parameters
+    ----------
+    matrix
+        A float64 CSR array, exactly symmetric and finite.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = matrix
+        sizes = np.asarray(abs(matrix).sum(axis=1)).reshape(-1)
+        norm = math.sqrt(float((matrix.data**2).sum())) if matrix.nnz else 0.0
+        super().__init__(matrix.diagonal(), Sums(float(matrix.sum()), norm, sizes))
+
+    def _product(self, columns: Matrix, shift: float) -> Matrix:
+        found: Matrix = self.matrix @ columns
+        if shift:
+            found = found - shift * columns.sum(axis=0)
+        return found
+
+    def _block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
+        block: Matrix = self.matrix[rows][:, columns].toarray()
+        return block
+
+
+def is_operator(matrix: Any) -> TypeGuard[SymmetricOperator]:
+    """Return whether a matrix is given by its products, rather than by its entries."""
+    return isinstance(matrix, SymmetricOperator)
+
+
+def entries(matrix: Any, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
+    """Return these rows and columns of an array or an operator."""
+    if is_operator(matrix):
+        return matrix.block(rows, columns)
+    found: Matrix = matrix[np.ix_(rows, columns)]
+    return found

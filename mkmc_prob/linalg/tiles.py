@@ -1,0 +1,225 @@
+"""Symmetric matrices in tiles: on disk, in a compressed array, or on the workers of a cluster.
+
+The tasks are products with one tile each, which dask schedules: in the threads of this process, or
+on a cluster if a `dask.distributed` client is active. Sums are taken in a fixed order, so that the
+result does not depend on which task ends first.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ClusterError
+from .operators import Sums, SymmetricOperator
+from .symmetric import Matrix, Vector
+
+#: The rows and columns of a tile where the array does not say.
+TILE = 1_500
+#: Tiles with fewer or more rows than this are read as others.
+LEAST_TILE, LARGEST_TILE = 250, 4_096
+
+
+def compute(tasks: list[Any]) -> list[Any]:
+    """Return the results of delayed tasks, in order.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster is gone, or a worker died several times over a task.
+    """
+    import dask
+
+    try:
+        return list(dask.compute(*tasks))
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "distributed" and not isinstance(
+            error, OSError | TimeoutError
+        ):
+            raise
+        if _client() is None and isinstance(error, OSError):
+            raise  # of a file
+        raise ClusterError(
+            f"the cluster does not answer ({type(error).__name__}: {error}). Start it again, and "
+            "continue from the last iterate: fit(..., initial=error.model)."
+        ) from error
+
+
+def _client() -> Any:
+    """Return the active client of `dask.distributed`, None if there is none."""
+    import sys
+
+    if "distributed" not in sys.modules:
+        return None
+    import distributed
+
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None
+
+
+def shared(values: list[Any]) -> list[Any]:
+    """Return arrays that many tasks take; with a cluster they are sent once, not with each task."""
+    client = _client()
+    if client is None:
+        return values
+    try:
+        return list(client.scatter(values, hash=False))
+    except Exception as error:
+        raise ClusterError(
+            f"the cluster does not answer ({type(error).__name__}: {error}). Start it again, and "
+            "continue from the last iterate: fit(..., initial=error.model)."
+        ) from error
+
+
+def as_tiles(array: Any) -> Any:
+    """Return a square array of any kind as a dask array with the same chunks on both axes."""
+    import dask.array as da
+
+    size = array.shape[0]
+    if not isinstance(array, da.Array):
+        chunks = getattr(array, "chunks", None)  # of zarr
+        array = da.from_array(array, chunks=_sides(chunks, size), asarray=False)
+    rows, columns = array.chunks
+    if rows == columns and max(rows, default=0) <= LARGEST_TILE:
+        return array
+    if max(rows, default=0) <= LARGEST_TILE:
+        return array.rechunk((rows, rows))
+    return array.rechunk((TILE, TILE))
+
+
+def _sides(chunks: Any, size: int) -> tuple[int, int]:
+    """Return the sides of a tile of whole chunks."""
+    side = max(chunks) if chunks else TILE
+    if chunks and side < LEAST_TILE:
+        side *= -(-TILE // side)
+    side = min(side, LARGEST_TILE, size) or 1
+    return side, side
+
+
+class Strip(NamedTuple):
+    """The visible objects of one row of tiles: where they are in the tile and in Q."""
+
+    number: int
+    inside: NDArray[np.intp] | None  # None if all of the tile's
+    places: slice
+
+
+class TiledOperator(SymmetricOperator):
+    """The visible block of a symmetric matrix in tiles, of which the upper triangle is read.
+
+    Parameters
+    ----------
+    array
+        A square dask array with the same chunks on both axes.
+    visible
+        The positions of the visible objects, increasing.
+    diagonal, sums
+        Of the visible block.
+    """
+
+    def __init__(
+        self, array: Any, visible: NDArray[np.intp], diagonal: Vector, sums: Sums
+    ) -> None:
+        super().__init__(diagonal, sums)
+        self.array, self.visible = array, visible
+        self.strips = strips_of(array.chunks[0], visible)
+        self._tiles = array.to_delayed()
+
+    def _product(self, columns: Matrix, shift: float) -> Matrix:
+        from dask import delayed
+
+        pieces = shared([columns[strip.places] for strip in self.strips])
+        parts: list[list[Any]] = [[] for _ in self.strips]
+        task, total = delayed(tile_product, nout=2), delayed(added)
+        for i, one in enumerate(self.strips):
+            for j, two in enumerate(self.strips[i:], start=i):
+                tile = self._tiles[one.number, two.number]
+                inside = None if one.inside is None and two.inside is None else (one.inside, two.inside)
+                right, left = task(tile, inside, pieces[j], pieces[i] if j > i else None, shift)
+                parts[i].append(right)
+                if j > i:
+                    parts[j].append(left)
+        found = compute([total(own) for own in parts])
+        return np.concatenate(found) if found else np.zeros_like(columns)
+
+    def _block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
+        block = np.empty((len(rows), len(columns)))
+        starts = np.array([strip.places.start for strip in self.strips], dtype=np.intp)
+        of_rows, of_columns = (
+            np.searchsorted(starts, at, side="right") - 1 for at in (rows, columns)
+        )
+        tasks, where = [], []
+        for i in np.unique(of_rows):
+            for j in np.unique(of_columns):
+                own, beside = np.flatnonzero(of_rows == i), np.flatnonzero(of_columns == j)
+                first, second = self.visible[rows[own]], self.visible[columns[beside]]
+                low = i <= j  # entries below the diagonal are those above it
+                tasks.append(self._entries(*((first, second) if low else (second, first)), i == j))
+                where.append((own, beside, low))
+        for (own, beside, low), found in zip(where, compute(tasks), strict=True):
+            block[np.ix_(own, beside)] = found if low else found.T
+        return block
+
+    def _entries(self, rows: NDArray[np.intp], columns: NDArray[np.intp], same: bool) -> Any:
+        from dask import delayed
+
+        if not same:
+            return delayed(chosen)(self.array[rows][:, columns], None)
+        # Within a tile on the diagonal the mean of both triangles counts.
+        return delayed(chosen)(self.array[rows][:, columns], self.array[columns][:, rows])
+
+
+def strips_of(sides: tuple[int, ...], visible: NDArray[np.intp]) -> list[Strip]:
+    """Return the rows of tiles with visible objects."""
+    found, start = [], 0
+    ends = np.cumsum(sides)
+    for number, (end, side) in enumerate(zip(ends, sides, strict=True)):
+        low, high = np.searchsorted(visible, [end - side, end])
+        if high > low:
+            inside = None if high - low == side else visible[low:high] - (end - side)
+            found.append(Strip(number, inside, slice(start, start + int(high - low))))
+            start += int(high - low)
+    return found
+
+
+def inside_of(
+    tile: Any, inside: tuple[NDArray[np.intp] | None, NDArray[np.intp] | None] | None
+) -> Matrix:
+    """Return the visible entries of a tile as float64."""
+    block = np.asarray(tile)
+    if inside is not None:
+        rows, columns = inside
+        rows = np.arange(block.shape[0]) if rows is None else rows
+        columns = np.arange(block.shape[1]) if columns is None else columns
+        block = block[np.ix_(rows, columns)]
+    return np.asarray(block, dtype=np.float64)
+
+
+def tile_product(
+    tile: Any, inside: Any, right: Matrix, left: Matrix | None, shift: float
+) -> tuple[Matrix, Matrix | None]:
+    """Return (T - shift J) R, and (T - shift J)' L; a tile on the diagonal has no `left`."""
+    block = inside_of(tile, inside)
+    if shift:
+        block = block - shift
+    if left is None:
+        return 0.5 * (block + block.T) @ right, None
+    return block @ right, block.T @ left
+
+
+def added(parts: list[Matrix]) -> Matrix:
+    """Return the sum of the parts, in their order."""
+    total = parts[0].copy()
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+def chosen(block: Any, transposed: Any) -> Matrix:
+    """Return entries as float64, the mean with their transposes if these are given."""
+    found = np.asarray(block, dtype=np.float64)
+    if transposed is None:
+        return found
+    return 0.5 * (found + np.asarray(transposed, dtype=np.float64).T)
