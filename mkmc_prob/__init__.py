@@ -7,10 +7,11 @@ step.
 
 from typing import Any
 
-from . import datasets, diagnostics, io, plots
+from . import datasets, diagnostics, io, kernels, plots
 from .em.em import EM
 from .em.expected import ExpectedStatistics
 from .errors import (
+    ClusterError,
     ConvergenceWarning,
     IdentifiabilityWarning,
     IndefiniteKernelError,
@@ -43,15 +44,18 @@ from .posterior.imputation import sample_completed
 from .posterior.pooling import pool_estimates
 from .posterior.sampling import continue_posterior, load_posterior, sample_posterior, save_posterior
 from .posterior.tree import posterior_entry, posterior_models
+from .stacks.build import stack_kernels
 from .stacks.definite import repair_spectrum
 from .stacks.effective import effective_degrees_of_freedom, reduce_rank
+from .stacks.lazy_stack import LazyStack
 from .stacks.preprocessing import center, describe, normalize
-from .stacks.stack import stack_kernels, visible_objects
+from .stacks.stack import visible_objects
 from .utils.version import __version__ as __version__
 
 __all__ = [
     "EM",
     "PPCA",
+    "ClusterError",
     "ConditionalGaussian",
     "ConvergenceWarning",
     "ExpectedStatistics",
@@ -62,6 +66,7 @@ __all__ = [
     "IndefiniteKernelError",
     "KernelError",
     "LabelError",
+    "LazyStack",
     "LowRankModel",
     "MKMCError",
     "MKMCResult",
@@ -84,6 +89,7 @@ __all__ = [
     "explore_maxima",
     "fit",
     "io",
+    "kernels",
     "kl_divergence",
     "knn_impute",
     "load_posterior",

@@ -10,7 +10,7 @@ from scipy.spatial.distance import pdist, squareform
 from ..kernels.features import linear_kernel
 from ..kernels.graphs import laplacian_kernel
 from ..linalg.symmetric import Matrix
-from ..stacks.stack import stack_kernels
+from ..stacks.build import stack_kernels
 from ..utils.arguments import checked, seed, share, whole
 
 #: The distance between the classes in the first and in the last source, in standard deviations of

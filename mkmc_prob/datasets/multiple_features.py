@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ..errors import LabelError
 from ..kernels.features import linear_kernel, rbf_kernel
+from ..stacks.build import stack_kernels
 from ..stacks.labels import as_labels
-from ..stacks.stack import stack_kernels
 from ..utils.arguments import checked, choice, optional, seed, whole
 
 #: The six sources, in alphabetical order: profile correlations, Fourier coefficients,

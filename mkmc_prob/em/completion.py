@@ -9,12 +9,14 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..linalg.lazy import is_large, lazy_stack
+from ..linalg.operators import entries
 from ..linalg.symmetric import Matrix, Vector, symmetrize
 from ..model.factors import FactorPosterior, own_factors
 from ..model.low_rank import LowRankModel
 from ..model.sources import Source, Sources
 from ..stacks.kernel_stack import KernelStack, VisibleKernel
 from ..stacks.labels import as_labels, match
+from ..stacks.lazy_stack import LazyStack
 
 
 class FactorCompletion:
@@ -47,7 +49,7 @@ class FactorCompletion:
     def to_dataset(self) -> xr.Dataset:
         """Return the loadings and the noise of the model, and the constants."""
         constants = ("kernel", self.sources.constant)
-        names = self._stack.array["kernel"].values
+        names = np.array(self._stack.names)
         return self.model.to_dataset().assign(constant=constants).assign_coords(kernel=names)
 
     @classmethod
@@ -80,7 +82,8 @@ class FactorCompletion:
         If they take more than 1 GiB and dask is installed, the array is a dask array: its entries
         are computed where they are asked for.
         """
-        if is_large(self._stack.array.size):
+        size = len(self.model.objects)
+        if isinstance(self._stack, LazyStack) or is_large(len(self._stack.names) * size**2):
             return self._lazy_stack()
         completed = self._stack.array.copy()
         everything = np.arange(len(self.model.objects))
@@ -115,7 +118,7 @@ class FactorCompletion:
         LabelError
             If there is no such kernel or object.
         """
-        labels, names = self.model.objects, self._stack.array["kernel"].values
+        labels, names = self.model.objects, np.array(self._stack.names)
         (place,) = match(as_labels([kernel], "kernel"), names, "kernel: there is no kernel {}.")
         wanted = as_labels(objects, "objects")
         places = match(wanted, labels, "objects: there is no object {}.")
@@ -183,7 +186,8 @@ class CompletedKernel(NamedTuple):
             found[np.ix_(below, ~beside)] = found[among].T
         found[both] = inner
         found *= self.scale
-        place = np.cumsum(self.kernel.visible) - 1
-        shown = np.ix_(place[rows[~below]], place[columns[~beside]])
-        found[np.ix_(~below, ~beside)] = self.kernel.moment[shown]
+        place = np.empty(len(hidden), dtype=np.intp)
+        place[self.kernel.v] = np.arange(len(self.kernel.v))
+        shown = entries(self.kernel.moment, place[rows[~below]], place[columns[~beside]])
+        found[np.ix_(~below, ~beside)] = shown
         return found

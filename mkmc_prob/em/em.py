@@ -18,6 +18,7 @@ from ..model.sources import SourceKernel, Sources
 from ..model.structures import FULL, Structure, structure_of
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.labels import match
+from ..stacks.lazy_stack import LazyStack
 from ..stacks.matrix import labelled
 from ..stacks.stack import check_complete
 from .expected import KernelExpectations
@@ -92,7 +93,7 @@ class EM:
 
     def __init__(
         self,
-        stack: xr.DataArray,
+        stack: xr.DataArray | LazyStack,
         prior: WishartPrior,
         degrees_of_freedom: DegreesOfFreedom = 1.0,
         sources: Sources | xr.Dataset | None = None,
@@ -272,7 +273,7 @@ class EM:
         scale = labelled(self.prior.scale_matrix(self.objects), self.objects, "scale")
         completed = check_complete(completed, what="completed", remedy="Pass complete(model).")
         absent = "completed: there is no kernel {}. Pass complete(model)."
-        match(self._stack.array["kernel"].values, completed["kernel"].values, absent)
+        match(np.array(self._stack.names), completed["kernel"].values, absent)
         objective = self.prior.strength * kl_divergence(scale, covariance)
         for name, nu in zip(self.names, self.degrees_of_freedom.tolist(), strict=True):
             objective += nu * kl_divergence(completed.sel(kernel=name), covariance)

@@ -130,7 +130,7 @@ class LowRankEM(EM, structure=LowRank):
     def _variances(self, part: SourceKernel) -> Vector:
         """Return the variances of a kernel without its own constant, in units of its scale."""
         kept = min(max(part.off_diagonal, 0.0), self._shared)
-        variances: Vector = np.diagonal(part.kernel.moment) + kept
+        variances: Vector = part.kernel.moment.diagonal() + kept
         return variances
 
     def _product(self, part: SourceKernel, columns: Matrix) -> Matrix:

@@ -14,6 +14,7 @@ from ..model.structures import FULL, LowRank, Structure, structure_of
 from ..stacks.definite import check_definite
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import Labels, name_some
+from ..stacks.lazy_stack import LazyStack
 from ..utils.arguments import real_number
 
 #: The strength of the prior if the user names none, in units of kernels. An object of its own:
@@ -45,7 +46,7 @@ class Problem(NamedTuple):
     @classmethod
     def of(
         cls,
-        stack: xr.DataArray,
+        stack: xr.DataArray | LazyStack,
         prior: WishartPrior,
         degrees_of_freedom: Any = 1.0,
         sources: Sources | xr.Dataset | Literal["adaptive", "identical"] | None = None,
@@ -54,8 +55,11 @@ class Problem(NamedTuple):
         structure: Structure = FULL,
     ) -> "Problem":
         """Check what the user passed; raise as `EM` does."""
-        checked = KernelStack.of(stack)
-        check_definite(checked)
+        if isinstance(stack, LazyStack) and isinstance(structure, LowRank):
+            checked: KernelStack = stack  # checked when it was built
+        else:
+            checked = KernelStack.of(stack)
+            check_definite(checked)
         if isinstance(sources, Sources):
             if sources.names != checked.names:
                 raise LabelError(
@@ -114,15 +118,18 @@ class Problem(NamedTuple):
 
 
 def problem_of(
-    stack: xr.DataArray,
+    stack: xr.DataArray | LazyStack,
     prior: WishartPrior,
     *,
     degrees_of_freedom: Any = 1.0,
     sources: Any = "adaptive",
     sharing: Any = 1.0,
     structure: Any = "full",
+    in_memory: bool = True,
 ) -> Problem:
     """Return the problem that the arguments of `fit` describe.
+
+    With `in_memory` a `LazyStack` is refused.
 
     Raises
     ------
@@ -134,7 +141,7 @@ def problem_of(
     if isinstance(sources, xr.Dataset) or sources == "identical":
         _refuse_sharing(sharing, sources)
     return Problem.of(
-        stack,
+        KernelStack.of(stack).array if in_memory and isinstance(stack, LazyStack) else stack,
         prior,
         degrees_of_freedom,
         sources,

@@ -41,7 +41,7 @@ def zero_impute(stack: xr.DataArray) -> xr.DataArray:
 
     Examples
     --------
-    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob import zero_impute
     >>> stack = stack_kernels([[[4.0, 2.0, 0.0], [2.0, 6.0, 0.0], [0.0, 0.0, 0.0]]],
     ...                       visible=[[1, 1, 0]])
@@ -84,7 +84,7 @@ def mean_impute(stack: xr.DataArray) -> xr.DataArray:
 
     Examples
     --------
-    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob import mean_impute
     >>> stack = stack_kernels([[[4.0, 2.0, 0.0], [2.0, 6.0, 0.0], [0.0, 0.0, 0.0]]],
     ...                       visible=[[1, 1, 0]])
@@ -152,7 +152,7 @@ def knn_impute(stack: xr.DataArray, *, n_neighbors: int = 5) -> xr.DataArray:
     The second kernel shows that object 2 is similar to object 1:
 
     >>> import numpy as np
-    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob import knn_impute
     >>> first = np.diag([4.0, 6.0, 0.0])
     >>> second = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.9], [0.0, 0.9, 1.0]])

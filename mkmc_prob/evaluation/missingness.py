@@ -138,7 +138,7 @@ def remove_objects(
 
     Examples
     --------
-    >>> from mkmc_prob.stacks.stack import stack_kernels, visible_objects
+    >>> from mkmc_prob import stack_kernels, visible_objects
     >>> import numpy as np
     >>> from mkmc_prob import remove_objects
     >>> stack = stack_kernels([np.eye(5), np.eye(5)])

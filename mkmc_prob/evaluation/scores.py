@@ -45,7 +45,7 @@ def correlation_matrix_distance(truth: xr.DataArray, estimate: xr.DataArray) -> 
 
     Examples
     --------
-    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob import correlation_matrix_distance
     >>> truth = stack_kernels([[[1.0, 1.0], [1.0, 1.0]]])
     >>> correlation_matrix_distance(truth, stack_kernels([[[1.0, 0.0], [0.0, 0.0]]])).item()
@@ -97,7 +97,7 @@ def relative_error(
 
     Examples
     --------
-    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob import relative_error
     >>> truth = stack_kernels([[[1.0, 0.0], [0.0, 4.0]]])
     >>> estimate = stack_kernels([[[1.0, 0.0], [0.0, 3.0]]])

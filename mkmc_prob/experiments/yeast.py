@@ -14,10 +14,11 @@ import xarray as xr
 from ..datasets import FusionProblem
 from ..errors import IndefiniteKernelError, KernelError, LabelError, MKMCError, warn
 from ..io.text import read_kernel
+from ..stacks.build import stack_kernels
 from ..stacks.definite import Method, check_definite, repair_spectrum
 from ..stacks.labels import as_labels, name_some
 from ..stacks.preprocessing import center, normalize
-from ..stacks.stack import stack_kernels, visible_objects
+from ..stacks.stack import visible_objects
 from ..utils.arguments import checked, choice, optional
 from ..utils.files import a_path, decoding
 

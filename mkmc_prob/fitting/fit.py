@@ -12,8 +12,8 @@ from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..model.structures import PPCA, FactorAnalysis, Structure, structure_of
 from ..stacks.degrees import DegreesOfFreedom
+from ..stacks.lazy_stack import LazyStack
 from ..stacks.pattern import warn_of_what_is_not_identified
-from ..stacks.stack import visible_objects
 from ..utils.arguments import checked, choice, positive, tolerance, whole
 from .low_rank_prior import low_rank_prior, with_low_rank_prior
 from .result import MKMCResult
@@ -22,7 +22,7 @@ from .solve import solve, warn_of_the_model, warn_of_what_stays_apart
 
 @checked(strength=positive, method=choice(*METHODS), tol=tolerance, max_iter=whole(least=1))
 def fit(
-    stack: xr.DataArray,
+    stack: xr.DataArray | LazyStack,
     *,
     strength: float = DEFAULT_STRENGTH,
     sources: str | xr.Dataset = "adaptive",
@@ -41,7 +41,8 @@ def fit(
     Parameters
     ----------
     stack
-        The incomplete kernels, from `stack_kernels`. Not changed.
+        The incomplete kernels, from `stack_kernels`. Not changed. Kernels that are not in memory
+        need a `structure` of few factors.
     strength
         lambda > 0, the strength of the prior, measured in pseudo-observations, relative to the
         kernels' degrees of freedom.
@@ -151,9 +152,10 @@ def fit(
         sources=sources,
         sharing=sharing,
         structure=named,
+        in_memory=False,
     )
     warn_of_the_model(problem)
-    warn_of_what_is_not_identified(visible_objects(problem.stack.array))
+    warn_of_what_is_not_identified(problem.stack.shown)
     warn_of_what_stays_apart(problem)
     interrupted = False
     if factors:

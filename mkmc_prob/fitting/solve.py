@@ -20,7 +20,6 @@ from ..model.low_rank import LowRankModel
 from ..model.prior import WishartPrior
 from ..model.sources import Sources
 from ..model.structures import Full, LowRank, Structure
-from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import name_some
 from ..stacks.moments import block_moments
 from ..stacks.stack import warn_of_scales
@@ -130,10 +129,10 @@ def warn_of_the_model(problem: Problem) -> None:
     """Warn if the paper's model is used on kernels that differ in scale or share a constant."""
     if not problem.sources.is_identical:
         return
-    warn_of_scales(problem.stack.array)
-    shown = problem.stack.array.isel(kernel=problem.stack.visible.any(axis=1))
-    blocks = KernelStack(shown).kernels() if shown.sizes["kernel"] else ()
-    shared = min((block_moments(kernel.moment).off_diagonal for kernel in blocks), default=0.0)
+    if problem.stack.in_memory:
+        warn_of_scales(problem.stack.array)
+    blocks = [kernel.moment for kernel in problem.stack.kernels() if len(kernel.v)]
+    shared = min((block_moments(block).off_diagonal for block in blocks), default=0.0)
     if shared > LARGE_CONSTANT:
         warn(
             "the entries of every kernel share a constant: their mean off-diagonal entry is at "
@@ -193,7 +192,7 @@ def _solution(ascent: Ascent, aside: Unseen, problem: Problem, method: str) -> S
         model = GaussianModel.of(aside.extend(model.matrix), stack.objects)
     alone = _left_out(problem, ascent.em)
     sources = _with_constants(problem.sources, ascent.sources, alone)
-    kernels = {"kernel": stack.array["kernel"].values}
+    kernels = {"kernel": np.array(stack.names)}
     completion = _completion(ascent, problem, alone)
     if completion is not None:
         completed = completion.stack()

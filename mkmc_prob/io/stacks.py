@@ -9,9 +9,12 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 import xarray as xr
+from numpy.typing import DTypeLike
 
 from ..errors import KernelError, MKMCError
-from ..stacks.stack import DIMS, check_stack, stack_kernels
+from ..stacks.build import stack_kernels
+from ..stacks.lazy_stack import LazyStack
+from ..stacks.stack import DIMS, check_stack
 from ..utils.files import a_path
 from ..utils.netcdf import read_netcdf, write_netcdf
 from .arrays import (
@@ -23,6 +26,7 @@ from .arrays import (
     listed,
     read_variables,
 )
+from .stores import read_store, write_store
 
 
 def read_stack(
@@ -33,14 +37,15 @@ def read_stack(
     objects: str | Iterable[Hashable] | None = None,
     names: str | Iterable[Hashable] | None = None,
     kernel_axis: int | None = None,
-) -> xr.DataArray:
-    """Read a stack of kernels from a ``.npz``, ``.npy``, ``.mat`` or ``.nc`` file.
+) -> xr.DataArray | LazyStack:
+    """Read a stack of kernels from a ``.npz``, ``.npy``, ``.mat`` or ``.nc`` file, or from zarr.
 
     Parameters
     ----------
     path
         A file written by NumPy's ``savez`` or ``save``, MATLAB's ``save`` (any version; 7.3 is
-        HDF5) or `write_stack`. It holds either one array of all kernels, of shape (K, n, n) or
+        HDF5) or `write_stack`, or a ``.zarr`` store of `write_stack` or xarray, whose kernels are
+        read while they are used. It holds either one array of all kernels, of shape (K, n, n) or
         (n, n, K), or one matrix of shape (n, n) per kernel.
     kernels
         The name of the variable that holds the kernels, or a list of the names of their matrices.
@@ -64,9 +69,9 @@ def read_stack(
 
     Returns
     -------
-    xarray.DataArray
-        The stack, as made by `stack_kernels`. A ``.nc`` file includes the labels, takes no options
-        and is returned as it was written.
+    xarray.DataArray or LazyStack
+        The stack, as made by `stack_kernels`; of a ``.zarr`` store a `LazyStack`. A ``.nc`` file or
+        ``.zarr`` store includes the labels, takes no options and is returned as it was written.
 
     Raises
     ------
@@ -101,17 +106,18 @@ def read_stack(
     """
     path = a_path(path)
     suffix = path.suffix.lower()
-    if suffix not in ARRAY_SUFFIXES:
+    if suffix not in (*ARRAY_SUFFIXES, ".zarr"):
         raise MKMCError(
-            f"{path}: read_stack reads {', '.join(ARRAY_SUFFIXES)} files. For matrices in text "
+            f"{path}: read_stack reads {', '.join(ARRAY_SUFFIXES)} files and .zarr stores. For matrices in text "
             "files call stack_kernels({name: read_kernel(path), ...})."
         )
-    if suffix == ".nc":
+    if suffix in (".nc", ".zarr"):
         if any(option is not None for option in (kernels, visible, objects, names, kernel_axis)):
             raise MKMCError(
-                f"{path}: a .nc file holds its labels and what is missing. Leave the options out."
+                f"{path}: a {suffix} file holds its labels and what is missing. Leave the options "
+                "out."
             )
-        return _read_netcdf(path)
+        return _read_netcdf(path) if suffix == ".nc" else read_store(path)
     variables = read_variables(path)
     with _naming(path):
         objects = find_labels(variables, objects, "objects")
@@ -140,10 +146,15 @@ def read_stack(
         return stack_kernels(stacked, objects=objects, names=names, visible=mask)
 
 
-def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
-    """Write `stack` to a netCDF file, which `read_stack` reads without loss.
+def write_stack(
+    stack: xr.DataArray | LazyStack,
+    path: str | os.PathLike[str],
+    *,
+    dtype: DTypeLike | None = None,
+) -> None:
+    """Write `stack` to a netCDF file or a zarr store, which `read_stack` reads without loss.
 
-    The file is made and read back in memory, and replaces an older one only when it is complete.
+    It is read back, and replaces an older one only when it is complete.
 
     Parameters
     ----------
@@ -151,12 +162,17 @@ def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
         Dims ``("kernel", "object", "object_bis")``, NaN where an object is missing. Attributes and
         further coordinates are kept.
     path
-        The file, with the suffix ``.nc``.
+        The file, with the suffix ``.nc``; or a folder with the suffix ``.zarr``, a store in which
+        only the visible blocks are kept, in chunks of 1,500 rows and columns (or their features).
+        Kernels that are not in memory need a store.
+    dtype
+        "float32" halves a store; the kernels' entries are then known to 7 digits. float64 if left
+        out.
 
     Raises
     ------
     MKMCError
-        If the suffix is not ``.nc``, or netCDF would change an attribute or a coordinate.
+        If the suffix is neither, or netCDF would change an attribute or a coordinate.
     KernelError, LabelError
         If `stack` is not a valid stack, see `stack_kernels`.
     OSError
@@ -165,8 +181,8 @@ def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
     Notes
     -----
     In addition to `stack` and a checked copy, writing takes as much memory as the file plus 1.4
-    times one kernel: 1.2 GB for eight kernels in a file of 1 GB. A stack too large for that belongs
-    in another format, such as zarr.
+    times one kernel: 1.2 GB for eight kernels in a netCDF file of 1 GB. A zarr store is written
+    chunk by chunk.
 
     Examples
     --------
@@ -181,6 +197,15 @@ def write_stack(stack: xr.DataArray, path: str | os.PathLike[str]) -> None:
     ...     read_stack(Path(folder) / "stack.nc").identical(stack)
     True
     """
+    if a_path(path).suffix.lower() == ".zarr":
+        if np.dtype(dtype or np.float64) not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise MKMCError(f"dtype: {dtype!r} found; float32 or float64 is needed.")
+        write_store(stack, a_path(path), dtype)
+        return
+    if dtype is not None:
+        raise MKMCError(f"dtype: {dtype!r} found, but only a .zarr store takes one.")
+    if isinstance(stack, LazyStack):
+        raise MKMCError(f"{path}: kernels that are not in memory are written to a .zarr store.")
     write_netcdf(check_stack(stack).to_dataset(), path, what="stack")
 
 

@@ -28,6 +28,11 @@ def is_large(entries: int) -> bool:
     return bool(dask.array)
 
 
+def is_lazy(array: Any) -> bool:
+    """Return whether an array is a dask array."""
+    return type(array).__module__.partition(".")[0] == "dask"
+
+
 def lazy_stack(count: int, size: int, block: Block) -> Any:
     """Return a dask array of shape (count, size, size), each matrix of which is symmetric.
 

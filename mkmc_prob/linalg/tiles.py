@@ -28,10 +28,10 @@ def compute(tasks: list[Any]) -> list[Any]:
     ClusterError
         If the cluster is gone, or a worker died several times over a task.
     """
-    import dask
+    from dask.base import compute as by_dask
 
     try:
-        return list(dask.compute(*tasks))
+        return list(by_dask(*tasks))  # type: ignore[no-untyped-call]
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "distributed" and not isinstance(
             error, OSError | TimeoutError
@@ -54,7 +54,7 @@ def _client() -> Any:
     import distributed
 
     try:
-        return distributed.default_client()
+        return distributed.default_client()  # type: ignore[no-untyped-call]
     except ValueError:
         return None
 
@@ -75,8 +75,9 @@ def shared(values: list[Any]) -> list[Any]:
 
 def as_tiles(array: Any) -> Any:
     """Return a square array of any kind as a dask array with the same chunks on both axes."""
-    import dask.array as da
+    import dask.array
 
+    da: Any = dask.array
     size = array.shape[0]
     if not isinstance(array, da.Array):
         chunks = getattr(array, "chunks", None)  # of zarr
@@ -119,16 +120,14 @@ class TiledOperator(SymmetricOperator):
         Of the visible block.
     """
 
-    def __init__(
-        self, array: Any, visible: NDArray[np.intp], diagonal: Vector, sums: Sums
-    ) -> None:
+    def __init__(self, array: Any, visible: NDArray[np.intp], diagonal: Vector, sums: Sums) -> None:
         super().__init__(diagonal, sums)
         self.array, self.visible = array, visible
         self.strips = strips_of(array.chunks[0], visible)
         self._tiles = array.to_delayed()
 
     def _product(self, columns: Matrix, shift: float) -> Matrix:
-        from dask import delayed
+        from dask.delayed import delayed
 
         pieces = shared([columns[strip.places] for strip in self.strips])
         parts: list[list[Any]] = [[] for _ in self.strips]
@@ -136,7 +135,7 @@ class TiledOperator(SymmetricOperator):
         for i, one in enumerate(self.strips):
             for j, two in enumerate(self.strips[i:], start=i):
                 tile = self._tiles[one.number, two.number]
-                inside = None if one.inside is None and two.inside is None else (one.inside, two.inside)
+                inside = (one.inside, two.inside)
                 right, left = task(tile, inside, pieces[j], pieces[i] if j > i else None, shift)
                 parts[i].append(right)
                 if j > i:
@@ -163,12 +162,92 @@ class TiledOperator(SymmetricOperator):
         return block
 
     def _entries(self, rows: NDArray[np.intp], columns: NDArray[np.intp], same: bool) -> Any:
-        from dask import delayed
+        from dask.delayed import delayed
 
         if not same:
             return delayed(chosen)(self.array[rows][:, columns], None)
         # Within a tile on the diagonal the mean of both triangles counts.
         return delayed(chosen)(self.array[rows][:, columns], self.array[columns][:, rows])
+
+
+class FeatureTiles(SymmetricOperator):
+    """Q = X X' / p with X in tiles of rows, on disk or on a cluster.
+
+    Parameters
+    ----------
+    features
+        A dask array of shape (n, p) with one chunk of columns.
+    visible
+        The positions of the visible objects, increasing.
+    """
+
+    def __init__(self, features: Any, visible: NDArray[np.intp]) -> None:
+        from dask.delayed import delayed
+
+        self.features, self.visible, self.count = features, visible, features.shape[1]
+        self.strips = strips_of(features.chunks[0], visible)
+        tiles = features.to_delayed()[:, 0]
+        self._tiles = [(tiles[strip.number], strip.inside) for strip in self.strips]
+        parts = compute([delayed(feature_sums)(*tile) for tile in self._tiles])
+        sums, absolute, gram = np.zeros(self.count), np.zeros(self.count), 0.0
+        for own, sizes, own_gram, _ in parts:
+            sums, absolute, gram = sums + own, absolute + sizes, gram + own_gram
+        diagonal = np.concatenate([part[3] for part in parts]) if parts else np.zeros(0)
+        sizes = compute([delayed(absolute_product)(*tile, absolute) for tile in self._tiles])
+        total, norm = float(sums @ sums) / self.count, float(np.linalg.norm(gram)) / self.count
+        whole = np.concatenate(sizes) / self.count if sizes else np.zeros(0)
+        super().__init__(diagonal / self.count, Sums(total, norm, whole))
+
+    def _product(self, columns: Matrix, shift: float) -> Matrix:
+        from dask.delayed import delayed
+
+        pieces = shared([columns[strip.places] for strip in self.strips])
+        within = [
+            delayed(feature_product)(*tile, piece, True)
+            for tile, piece in zip(self._tiles, pieces, strict=True)
+        ]
+        if not within:
+            return np.zeros_like(columns)
+        (across,) = shared([compute([delayed(added)(within)])[0] / self.count])
+        found = compute([delayed(feature_product)(*tile, across, False) for tile in self._tiles])
+        product: Matrix = np.concatenate(found)
+        if shift:
+            product -= shift * columns.sum(axis=0)
+        return product
+
+    def _block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
+        from dask.delayed import delayed
+
+        parts = [self.features[self.visible[at]] for at in (rows, columns)]
+        left, right = compute([delayed(chosen)(part, None) for part in parts])
+        block: Matrix = left @ right.T / self.count
+        return block
+
+
+def _rows(part: Any, inside: NDArray[np.intp] | None) -> Matrix:
+    """Return the features of the visible objects of a tile as float64."""
+    block = np.asarray(part) if inside is None else np.asarray(part)[inside]
+    return np.asarray(block, dtype=np.float64)
+
+
+def feature_sums(part: Any, inside: Any) -> tuple[Vector, Vector, Matrix, Vector]:
+    """Return sums of the features, of their absolute values, X'X, and the squares of each row."""
+    rows = _rows(part, inside)
+    squares = np.einsum("ij,ij->i", rows, rows)
+    return rows.sum(axis=0), np.abs(rows).sum(axis=0), rows.T @ rows, squares
+
+
+def absolute_product(part: Any, inside: Any, columns: Vector) -> Vector:
+    """Return abs(X) c."""
+    product: Vector = np.abs(_rows(part, inside)) @ columns
+    return product
+
+
+def feature_product(part: Any, inside: Any, columns: Matrix, transposed: bool) -> Matrix:
+    """Return X' C or X C."""
+    rows = _rows(part, inside)
+    product: Matrix = rows.T @ columns if transposed else rows @ columns
+    return product
 
 
 def strips_of(sides: tuple[int, ...], visible: NDArray[np.intp]) -> list[Strip]:
@@ -184,13 +263,11 @@ def strips_of(sides: tuple[int, ...], visible: NDArray[np.intp]) -> list[Strip]:
     return found
 
 
-def inside_of(
-    tile: Any, inside: tuple[NDArray[np.intp] | None, NDArray[np.intp] | None] | None
-) -> Matrix:
+def inside_of(tile: Any, inside: tuple[NDArray[np.intp] | None, NDArray[np.intp] | None]) -> Matrix:
     """Return the visible entries of a tile as float64."""
     block = np.asarray(tile)
-    if inside is not None:
-        rows, columns = inside
+    rows, columns = inside
+    if rows is not None or columns is not None:
         rows = np.arange(block.shape[0]) if rows is None else rows
         columns = np.arange(block.shape[1]) if columns is None else columns
         block = block[np.ix_(rows, columns)]

@@ -110,7 +110,7 @@ class KernelFactors(NamedTuple):
             weights = posterior.ones_solved()
             columns = np.column_stack([columns, weights])
         products = kernel.moment @ columns
-        squares = np.diagonal(kernel.moment).copy()
+        squares = kernel.moment.diagonal().copy()
         constant = None
         cross = products
         if weights is not None:

@@ -1,5 +1,6 @@
 """The Wishart prior of the model matrix (the paper, Section "MKMC is an EM Algorithm")."""
 
+import copy
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..linalg.symmetric import Matrix
 from ..stacks.labels import Labels, match
 from ..stacks.matrix import check_size, labelled, square_matrix
 from ..utils.arguments import checked, positive, whole
+from ..utils.memory import check_memory
 from .gaussian import GaussianModel
 
 
@@ -91,21 +93,44 @@ class WishartPrior:
         prior.factors = factors
         return prior
 
+    @classmethod
+    def with_constant(cls, strength: float, constant: float, objects: Labels) -> "WishartPrior":
+        """Return the prior with the scale I + b J, b > 0, which is formed when it is asked for."""
+        prior = cls.of(strength, None, objects)
+        prior.constant = constant
+        return prior
+
     def _set(self, strength: float, matrix: Matrix | None, objects: Labels | None) -> None:
-        self.strength, self._matrix, self._objects = strength, matrix, objects
-        self.factors = ""
+        self.strength, self._given, self._objects = strength, matrix, objects
+        self.factors, self.constant = "", 0.0
         if matrix is not None:
             matrix.flags.writeable = False
 
+    @property
+    def _matrix(self) -> Matrix | None:
+        """T as an array, None for the identity."""
+        if self._given is None and self.constant:
+            assert self._objects is not None
+            size = len(self._objects)
+            check_memory(8.0 * size**2, f"the prior's scale of {size} objects", "")
+            self._given = np.full((size, size), self.constant)
+            self._given.flat[:: size + 1] += 1.0
+            self._given.flags.writeable = False
+        return self._given
+
     def __repr__(self) -> str:
-        scale = "identity" if self._matrix is None else f"{len(self._matrix)} x {len(self._matrix)}"
+        scale = "identity"
+        if not self.is_identity:
+            objects = self._given if self._objects is None else self._objects
+            assert objects is not None
+            scale = f"{len(objects)} x {len(objects)}"
         scale = self.factors or scale
         return f"WishartPrior(strength={self.strength:g}, scale={scale})"
 
     @property
     def is_identity(self) -> bool:
         """Whether the scale is the identity (the paper's prior), for any number of objects."""
-        return self._matrix is None
+        return self._given is None and not self.constant
 
     @cached_property
     def scale(self) -> xr.DataArray | None:
@@ -191,6 +216,9 @@ class WishartPrior:
         """Return the prior of the objects to `keep`: the same strength, T's block, labeled."""
         if self.is_identity or self._objects is keep:
             return self
+        if self.constant:
+            match(keep, objects, "prior scale: {} are not among the objects.")
+            return WishartPrior.with_constant(self.strength, self.constant, keep)
         places = match(keep, objects, "prior scale: {} are not among the objects.")
         return WishartPrior.of(
             self.strength, self.scale_matrix(objects)[np.ix_(places, places)], keep, self.factors
@@ -199,4 +227,6 @@ class WishartPrior:
     @checked(strength=positive)
     def with_strength(self, strength: float) -> "WishartPrior":
         """Return the prior with the same scale, which is not factored again."""
-        return WishartPrior.of(strength, self._matrix, self._objects, self.factors)
+        other = copy.copy(self)
+        other.strength = strength
+        return other

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from ..errors import IndefiniteKernelError, KernelError
+from ..linalg.operators import is_operator
 from ..linalg.symmetric import Matrix, Vector
 from ..stacks.degrees import degrees_per_kernel
 from ..stacks.kernel_stack import KernelStack, VisibleKernel
@@ -106,6 +107,9 @@ class Centered(NamedTuple):
     @classmethod
     def of(cls, block: Matrix, source: Source) -> "Centered":
         """Return the centered block of a kernel; the block itself if nothing is to be done."""
+        if is_operator(block):
+            z = block_moments(block).mean / source.scale if source.constant != 0.0 else 0.0
+            return cls(block.in_units(source.scale, z), z)  # type: ignore[arg-type]
         if source.constant == 0.0:
             return cls(block if source.scale == 1.0 else block / source.scale, 0.0)
         moment = block / source.scale
@@ -116,7 +120,9 @@ class Centered(NamedTuple):
 
     @property
     def sizes(self) -> Vector:
-        """The sums of the absolute values of the rows of `moment`."""
+        """The sums of the absolute values of the rows of `moment`; of an operator, bounds."""
+        if is_operator(self.moment):
+            return self.moment.sizes
         return np.array([np.abs(row).sum() for row in self.moment])
 
 
@@ -346,8 +352,9 @@ class Sources:
         shares = degrees_per_kernel(sharing, names, what="sharing", check=sharing_number)
         degrees = degrees_per_kernel(degrees_of_freedom, names)
         moments = []
-        for name, values, visible in zip(names, checked.array.values, checked.visible, strict=True):
-            found = block_moments(values[np.ix_(visible, visible)])
+        for kernel in checked.kernels():
+            name, visible = kernel.name, kernel.visible
+            found = block_moments(kernel.moment)
             if not visible.any():
                 found = Moments(1.0, np.nan)  # it is completed in units of the model
             elif not found.scale > 0.0:
@@ -483,9 +490,7 @@ class Sources:
         """Return the prior with the scale T = I + b J, unless it has a scale of its own."""
         if not (prior.is_identity and self.shared_constant):
             return prior
-        scale = np.full((len(objects), len(objects)), self.shared_constant)
-        scale.flat[:: len(scale) + 1] += 1.0
-        return WishartPrior.of(prior.strength, scale, objects)
+        return WishartPrior.with_constant(prior.strength, self.shared_constant, objects)
 
     def _like(self, **changed: Any) -> "Sources":
         """Return a copy with some attributes changed."""

@@ -43,7 +43,7 @@ def check_definite(stack: xr.DataArray | KernelStack) -> None:
     Examples
     --------
     >>> import numpy as np
-    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob.stacks.definite import check_definite
     >>> check_definite(stack_kernels(np.array([[[1.0, 2.0], [2.0, 1.0]]])))
     Traceback (most recent call last):
@@ -113,7 +113,7 @@ def repair_spectrum(stack: xr.DataArray, *, method: Method = "clip") -> xr.DataA
     --------
     >>> import warnings
     >>> import numpy as np
-    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob import repair_spectrum
     >>> stack = stack_kernels(np.array([[[1.0, 2.0], [2.0, 1.0]]]))
     >>> with warnings.catch_warnings(action="ignore"):

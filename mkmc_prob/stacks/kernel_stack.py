@@ -1,23 +1,24 @@
 """A checked stack as functions pass it to one another; `stack_kernels` in `stack` builds stacks."""
 
 from collections.abc import Hashable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..errors import KernelError
 from ..linalg.blocks import Indices
-from ..linalg.symmetric import Matrix
 from .labels import Labels
-from .stack import check_stack
+from .stack import check_stack, visibility
 
 
 class VisibleKernel(NamedTuple):
     """One kernel: its visible objects (v), its hidden objects (h) and its visible block Q_vv.
 
     `objects` are the labels of all objects, `order` rearranges a vector over (v, h) to their order,
-    `moment` is Q_vv, and `eps` is the machine epsilon of the precision in which the kernel came.
+    `moment` is Q_vv, an array or, if it is not in memory, a `SymmetricOperator`; `eps` is the
+    machine epsilon of the precision in which the kernel came.
     """
 
     name: Hashable
@@ -26,7 +27,7 @@ class VisibleKernel(NamedTuple):
     v: Indices
     h: Indices
     order: Indices
-    moment: Matrix
+    moment: Any
     eps: float
 
 
@@ -53,6 +54,8 @@ class KernelStack:
         Which objects are visible in each kernel.
     """
 
+    in_memory = True
+
     def __init__(self, array: xr.DataArray) -> None:
         self.array = array
         self.names: list[Hashable] = array["kernel"].values.tolist()
@@ -60,9 +63,21 @@ class KernelStack:
         self.visible = ~np.isnan(np.diagonal(array.values, axis1=1, axis2=2))
 
     @classmethod
-    def of(cls, stack: xr.DataArray, *, what: str = "stack") -> "KernelStack":
-        """Return a checked copy of `stack`; raise the errors of `check_stack`."""
-        return cls(check_stack(stack, what=what))
+    def of(cls, stack: "xr.DataArray | KernelStack", *, what: str = "stack") -> "KernelStack":
+        """Return a checked copy of `stack`; raise the errors of `check_stack`.
+
+        What is a `KernelStack` already is returned as it is.
+        """
+        if not isinstance(stack, KernelStack):
+            return cls(check_stack(stack, what=what))
+        if not stack.in_memory:
+            raise not_in_memory(what, stack)
+        return stack
+
+    @property
+    def shown(self) -> xr.DataArray:
+        """Which objects are visible in each kernel: bool, dims ``(kernel, object)``."""
+        return visibility(np.array(self.names), self.objects, self.visible)
 
     def kernels(self) -> Iterator[VisibleKernel]:
         """Yield each kernel, with a copy of its visible block."""
@@ -94,3 +109,12 @@ class KernelStack:
         visible = self.visible & ~hidden
         array.values[~(visible[:, :, None] & visible[:, None, :])] = np.nan
         return KernelStack(array)
+
+
+def not_in_memory(what: str, stack: KernelStack) -> KernelError:
+    """Return the error that a function needs the kernels in memory."""
+    return KernelError(
+        f"{what}: its kernels are not in memory, which this needs. Pass stack.load(objects) with "
+        f"some of the {len(stack.objects)} objects; fit takes all with a structure of few factors, "
+        "like structure=PPCA(20)."
+    )

@@ -139,6 +139,13 @@ def labeled_matrix(matrix: Any, what: str) -> LabeledMatrix:
     return LabeledMatrix(what, values[:, places], objects, float(input_eps(matrix)))
 
 
+def is_labeled(matrix: Any) -> bool:
+    """Return whether a matrix has labels of its own."""
+    if isinstance(matrix, xr.DataArray):
+        return matrix.ndim == 2 and len(matrix.indexes) > 0
+    return isinstance(matrix, pd.DataFrame)
+
+
 def as_array(given: Any, what: str) -> NDArray[Any]:
     """Return `given` as a plain array, with NaN for masked entries."""
     if hasattr(given, "toarray"):

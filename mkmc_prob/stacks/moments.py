@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..linalg.operators import SymmetricOperator
 from ..linalg.symmetric import Matrix
 
 #: Below this share of the mean diagonal the within-variance is rounding.
@@ -19,8 +20,13 @@ class Moments(NamedTuple):
     scale: float
     off_diagonal: float
 
+    @property
+    def mean(self) -> float:
+        """The mean off-diagonal entry, in units of the kernel."""
+        return self.off_diagonal * self.scale
 
-def block_moments(block: Matrix) -> Moments:
+
+def block_moments(block: Matrix | SymmetricOperator) -> Moments:
     """Return the scale and the mean off-diagonal entry of a visible block.
 
     The scale is the mean diagonal entry less the mean off-diagonal entry: the variance within the
@@ -41,15 +47,21 @@ def block_moments(block: Matrix) -> Moments:
     Moments(scale=2.0, off_diagonal=0.5)
     """
     n = len(block)
+    if isinstance(block, SymmetricOperator):
+        return _moments(n, block.trace / n if n else 0.0, block.total, 1.0)
     largest = float(np.abs(block).max(initial=0.0))
     if not largest:
         return Moments(0.0, 0.0)
     unit = float(np.ldexp(1.0, int(np.frexp(largest)[1]) - 1))  # a power of 2: nothing is rounded
-    scaled = block / unit  # sums of large entries would overflow
-    diagonal = float(np.trace(scaled)) / n
+    scaled: Matrix = block / unit  # sums of large entries would overflow
+    return _moments(n, float(np.trace(scaled)) / n, float(scaled.sum()), unit)
+
+
+def _moments(n: int, diagonal: float, total: float, unit: float) -> Moments:
+    """Return the moments from the mean of the diagonal and the sum of all entries."""
     if n < 2:
         return Moments(unit * diagonal, 0.0)
-    off_diagonal = (float(scaled.sum()) - n * diagonal) / (n * (n - 1))
+    off_diagonal = (total - n * diagonal) / (n * (n - 1))
     within = diagonal - off_diagonal
     scale = within if within > SMALLEST_SHARE * diagonal else diagonal
     return Moments(unit * scale, off_diagonal / scale if scale > 0.0 else 0.0)

@@ -45,7 +45,7 @@ def center(stack: xr.DataArray) -> xr.DataArray:
     Examples
     --------
     >>> import numpy as np
-    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob import center
     >>> center(stack_kernels(np.array([[[4.0, 2.0], [2.0, 4.0]]]))).values
     array([[[ 1., -1.],
@@ -105,7 +105,7 @@ def normalize(stack: xr.DataArray) -> xr.DataArray:
     Examples
     --------
     >>> import numpy as np
-    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob import normalize
     >>> normalize(stack_kernels(np.array([[[4.0, 1.0], [1.0, 1.0]]]))).values
     array([[[1. , 0.5],
@@ -170,7 +170,7 @@ def describe(stack: xr.DataArray, *, spectrum: bool = False) -> pd.DataFrame:
     Examples
     --------
     >>> import numpy as np
-    >>> from mkmc_prob.stacks.stack import stack_kernels
+    >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob import describe
     >>> describe(stack_kernels(np.array([[[4.0, 1.0], [1.0, 2.0]]]))).T
     kernel               Q1

@@ -3,136 +3,29 @@
 A stack has dims ``(kernel, object, object_bis)``; hidden objects have rows and columns of NaN.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from ..errors import KernelError, LabelError, warn
-from ..linalg.rounding import eps_of
-from .labels import Labels, as_labels, lookalike, name_some, warn_of_lookalikes
-from .matrix import (
-    LabeledMatrix,
-    as_array,
-    check_rows_are_columns,
-    check_square,
-    input_eps,
-    labeled_matrix,
-    visible_block,
-)
-from .visibility import visibility_table, visible_row
+from ..linalg.blocks import Indices
+from ..linalg.lazy import MOST_ENTRIES, is_lazy
+from ..utils.memory import check_memory, in_words
+from .labels import Labels, as_labels, lookalike, name_some
+from .matrix import LabeledMatrix, check_rows_are_columns, input_eps, visible_block
+from .visibility import visible_row
 
 DIMS = ("kernel", "object", "object_bis")
-
+TOO_LARGE = (
+    "Pass kernels that are not in memory: dask, zarr or memory-mapped arrays, or kernels.Features."
+)
 
 #: The largest ratio of the kernels' mean diagonals without a warning.
 SCALE_FACTOR = 10.0
-
-
-def stack_kernels(
-    kernels: Mapping[Any, Any] | ArrayLike | xr.DataArray,
-    *,
-    objects: Iterable[Hashable] | None = None,
-    names: Iterable[Hashable] | None = None,
-    visible: ArrayLike | xr.DataArray | pd.DataFrame | None = None,
-) -> xr.DataArray:
-    """Align kernel matrices by label in one stack, with NaN for hidden objects.
-
-    Equations :eq:`eq-partition` and :eq:`eq-observed` of the derivation.
-
-    Parameters
-    ----------
-    kernels
-        One of
-
-        - a mapping from kernel names to labeled square matrices (`pandas.DataFrame`,
-          `xarray.DataArray`), which may cover different objects in different orders,
-        - a mapping from kernel names to plain square arrays, which all cover the same objects,
-        - one array of shape (K, l, l), or an existing stack.
-
-        An object is hidden in a kernel if the kernel has no row for it, or if its whole row and
-        column are NaN (pandas NA and masked entries count as NaN).
-    objects
-        For labeled matrices: the order of the objects. It must contain all objects and may add
-        others. For plain arrays: the labels of the axes, 0 to l - 1 by default. All text or all
-        integers.
-    names
-        For an array of shape (K, l, l): the names of the kernels, by default ``"Q1"`` to ``"QK"``
-        as in the paper.
-    visible
-        Shape (K, l), entries 0/1 or bool: which objects are visible in each kernel. Entries in the
-        rows and columns of hidden objects are ignored. A `DataFrame` or labeled `DataArray`
-        (kernels x objects) is aligned by its labels; for labeled matrices one of these is needed.
-
-    Returns
-    -------
-    xarray.DataArray
-        Dims ``("kernel", "object", "object_bis")``, float64, each kernel exactly symmetric, with
-        a coordinate ``rounding(kernel)``, which holds the eps of each kernel: the machine epsilon
-        of the precision in which it came.
-
-    Raises
-    ------
-    KernelError
-        If a matrix is not square, not numeric or not symmetric (beyond ``1e-8`` of its largest
-        entry, or 16 eps of it if that is more), or has infinite entries, a row that is only partly
-        NaN or a negative diagonal entry; if there is no kernel or no object; if `visible` has the
-        wrong shape, entries other than 0 and 1, or a 1 for an object that the kernel does not have.
-    LabelError
-        If labels are repeated, of mixed types, or do not match.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from mkmc_prob import stack_kernels
-    >>> a = pd.DataFrame([[2.0, 1.0], [1.0, 2.0]], index=["x", "y"], columns=["x", "y"])
-    >>> b = pd.DataFrame([[1.0, 0.3], [0.3, 1.0]], index=["z", "y"], columns=["z", "y"])
-    >>> stack = stack_kernels({"a": a, "b": b})
-    >>> stack.sizes
-    Frozen({'kernel': 2, 'object': 3, 'object_bis': 3})
-    >>> stack.sel(kernel="b").values
-    array([[nan, nan, nan],
-           [nan, 1. , 0.3],
-           [nan, 0.3, 1. ]])
-    """
-    if isinstance(kernels, xr.DataArray) and kernels.ndim == 3:
-        found, _ = check_labels(kernels, what="kernels")
-        eps = input_eps(kernels.transpose(*DIMS))
-        kernels = kernels.assign_coords(rounding=("kernel", eps))
-        kernels = {name: kernels.sel(kernel=name) for name in found.tolist()}
-    if isinstance(kernels, Mapping):
-        if names is not None:
-            raise LabelError("names: the kernels are named already. Omit it.")
-        names, matrices = kernels, list(kernels.values())
-    else:
-        matrices = _unnamed(kernels)
-        names = [f"Q{k + 1}" for k in range(len(matrices))] if names is None else names
-    labels = as_labels(names, "kernel names")
-    if len(labels) != len(matrices):
-        raise LabelError(f"names: {len(labels)} names for {len(matrices)} kernels.")
-    if not matrices:
-        raise KernelError("kernels: there are no kernels; at least one is needed.")
-    order = None if objects is None else as_labels(objects, "objects")
-    is_labeled = [_is_labeled(matrix) for matrix in matrices]
-    if all(is_labeled):
-        whats = [f"kernel {name!r}" for name in labels.tolist()]
-        parts = list(map(labeled_matrix, matrices, whats))
-        table = visibility_table(visible, labels, None)
-    elif not any(is_labeled):
-        parts = _plain_parts(labels, matrices, order)
-        table = visibility_table(visible, labels, parts[0].objects)
-    else:
-        labeled, plain = (labels.tolist()[is_labeled.index(kind)] for kind in (True, False))
-        raise LabelError(
-            f"kernels: {labeled!r} is labeled and {plain!r} is a plain array, which cannot be "
-            "aligned. Label all of them (pandas.DataFrame) or none."
-        )
-    stack = _align(labels, parts, order, table)
-    warn_of_lookalikes([part.objects for part in parts], "objects")
-    return stack
 
 
 def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
@@ -148,13 +41,19 @@ def check_stack(stack: xr.DataArray, *, what: str = "stack") -> xr.DataArray:
         If `stack` is not a valid stack, as for `stack_kernels`.
     """
     names, objects = check_labels(stack, what=what)
+    if is_lazy(stack.data) and stack.size > MOST_ENTRIES:
+        raise KernelError(
+            f"{what}: {len(names)} kernels of {len(objects)} objects, "
+            f"{in_words(8.0 * stack.size)}, are not in memory, which this needs. Take some "
+            "objects: .sel(object=some, object_bis=some)."
+        )
     stack = stack.transpose(*DIMS)
     eps = input_eps(stack)
     parts = [
         LabeledMatrix(f"kernel {name!r}", values, objects, own)
         for name, values, own in zip(names.tolist(), stack.values, eps, strict=True)
     ]
-    checked = _align(names, parts, objects, None)
+    checked = align(names, parts, objects, None)
     checked.name = checked.name if stack.name is None else stack.name
     checked.attrs.update(stack.attrs)
     more = {name: stack.coords[name].variable for name in stack.coords.keys() - checked.coords}
@@ -206,10 +105,21 @@ def visible_objects(stack: xr.DataArray) -> xr.DataArray:
     >>> visible_objects(stack).values
     array([[ True, False]])
     """
+    if hasattr(stack, "in_memory"):
+        return stack.shown  # type: ignore[no-any-return]
     names, objects = check_labels(stack)
-    values = stack.transpose(*DIMS).values
+    if is_lazy(stack.data) and "visible" in stack.coords:
+        shown = stack["visible"].transpose(*DIMS[:2]).values  # nothing is read
+    else:
+        values = stack.transpose(*DIMS).values
+        shown = ~np.isnan(np.diagonal(values, axis1=1, axis2=2))
+    return visibility(names, objects, shown)
+
+
+def visibility(names: Labels, objects: Labels, visible: NDArray[np.bool_]) -> xr.DataArray:
+    """Return which objects are visible in each kernel, labeled."""
     return xr.DataArray(
-        ~np.isnan(np.diagonal(values, axis1=1, axis2=2)),
+        visible,
         dims=DIMS[:2],
         coords={"kernel": names, "object": objects},
         name="visible",
@@ -230,80 +140,16 @@ def warn_of_scales(stack: xr.DataArray) -> None:
         )
 
 
-def _unnamed(kernels: Any) -> list[Any]:
-    """Return the kernels of an array of shape (K, l, l), or of a list of plain matrices."""
-    if isinstance(kernels, Sequence) and not isinstance(kernels, str):
-        if any(_is_labeled(matrix) for matrix in kernels):
-            raise LabelError(
-                "kernels: labeled matrices without names. Pass a mapping from names to matrices."
-            )
-        matrices = [as_array(matrix, f"kernels[{k}]") for k, matrix in enumerate(kernels)]
-    else:
-        array = as_array(kernels, "kernels")
-        matrices = list(array) if array.ndim else [array]
-    for k, matrix in enumerate(matrices):
-        if matrix.ndim != 2:
-            raise KernelError(
-                f"kernels[{k}]: shape {matrix.shape} is not a matrix; kernels has shape (K, l, l). "
-                "Pass a single matrix as a mapping, {name: Q}."
-            )
-    return matrices
-
-
-def _is_labeled(matrix: Any) -> bool:
-    if isinstance(matrix, xr.DataArray):
-        return matrix.ndim == 2 and len(matrix.indexes) > 0
-    return isinstance(matrix, pd.DataFrame)
-
-
-def _plain_parts(names: Labels, matrices: list[Any], order: Labels | None) -> list[LabeledMatrix]:
-    """Return plain kernels, which all cover the objects of `order` (0 to l - 1 if None)."""
-    parts: list[LabeledMatrix] = []
-    for name, matrix in zip(names.tolist(), matrices, strict=True):
-        what = f"kernel {name!r}"
-        array = as_array(matrix, what)
-        check_square(array, what)
-        if parts and len(array) != len(parts[0].values):
-            raise KernelError(
-                f"{what}: {len(array)} objects, but {parts[0].what} has {len(parts[0].values)}. "
-                "Plain arrays cover the same objects; label the matrices (pandas.DataFrame) to "
-                "align different ones."
-            )
-        objects = np.arange(len(array)) if order is None else order
-        parts.append(LabeledMatrix(what, array, objects, eps_of(array.dtype)))
-    if len(objects) != len(array):
-        raise LabelError(f"objects: {len(objects)} labels for {len(array)} objects.")
-    return parts
-
-
-def _align(
+def align(
     names: Labels, parts: list[LabeledMatrix], order: Labels | None, table: pd.DataFrame | None
 ) -> xr.DataArray:
     """Check each kernel and write it to the rows and columns of its objects among all objects."""
-    kinds = {part.objects.dtype.kind: part for part in parts if len(part.objects)}
-    if len(kinds) > 1:
-        text, whole = kinds["U"], kinds["i"]
-        raise LabelError(
-            f"objects: labels of mixed types, text in {text.what} ({text.objects.tolist()[0]!r}) "
-            f"and integers in {whole.what} ({whole.objects.tolist()[0]!r}). Convert them all with "
-            "str() or all with int()."
-        )
-    if order is None:
-        union = dict.fromkeys(label for part in parts for label in part.objects.tolist())
-        order = as_labels(union, "objects")
-    if not len(order):
-        raise KernelError("kernels: there are no objects; at least one is needed.")
-    values = np.full((len(parts), len(order), len(order)), np.nan)
+    order = common_order(parts, order)
+    size = len(order)
+    check_memory(8.0 * len(parts) * size**2, f"a stack of {size} objects", TOO_LARGE)
+    values = np.full((len(parts), size, size), np.nan)
     for k, (name, part) in enumerate(zip(names.tolist(), parts, strict=True)):
-        places = pd.Index(order).get_indexer(pd.Index(part.objects))
-        absent = part.objects[places < 0].tolist()
-        if absent:
-            other = lookalike(absent[0], order)
-            renamed = "" if other is None else f", or rename them, if {absent[0]!r} is {other!r}"
-            raise LabelError(
-                f"objects: {name_some(absent)} of {part.what} are not among them. Add them, or "
-                f"drop them from the kernel{renamed}."
-            )
+        places = places_among(order, part)
         row = None if table is None else visible_row(table, name, part.objects)
         block, visible = visible_block(part, row)
         values[k][np.ix_(places[visible], places[visible])] = block
@@ -321,3 +167,35 @@ def _align(
         name="kernels",
         attrs={"long_name": "kernel matrices, NaN for hidden objects"},
     )
+
+
+def common_order(parts: Sequence[Any], order: Labels | None) -> Labels:
+    """Return `order`, or all objects of the parts; raise LabelError if their labels do not mix."""
+    kinds = {part.objects.dtype.kind: part for part in parts if len(part.objects)}
+    if len(kinds) > 1:
+        text, whole = kinds["U"], kinds["i"]
+        raise LabelError(
+            f"objects: labels of mixed types, text in {text.what} ({text.objects.tolist()[0]!r}) "
+            f"and integers in {whole.what} ({whole.objects.tolist()[0]!r}). Convert them all with "
+            "str() or all with int()."
+        )
+    if order is None:
+        union = dict.fromkeys(label for part in parts for label in part.objects.tolist())
+        order = as_labels(union, "objects")
+    if not len(order):
+        raise KernelError("kernels: there are no objects; at least one is needed.")
+    return order
+
+
+def places_among(order: Labels, part: Any) -> Indices:
+    """Return the positions of a kernel's objects among all; raise LabelError if one is absent."""
+    places = pd.Index(order).get_indexer(pd.Index(part.objects))
+    absent = part.objects[places < 0].tolist()
+    if absent:
+        other = lookalike(absent[0], order)
+        renamed = "" if other is None else f", or rename them, if {absent[0]!r} is {other!r}"
+        raise LabelError(
+            f"objects: {name_some(absent)} of {part.what} are not among them. Add them, or "
+            f"drop them from the kernel{renamed}."
+        )
+    return places

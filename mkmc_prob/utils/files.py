@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,4 +46,22 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         draft = Path(folder) / path.name
         yield draft
+        os.replace(draft, path)
+
+
+@contextmanager
+def replace_folder(path: Path, *, is_replaceable: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield the path of a draft folder, which replaces `path` if the block ends without an error.
+
+    What stands there already is replaced only if `is_replaceable` says so.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {str(path.parent)!r}. Make it first.")
+    if path.exists() and not is_replaceable(path):
+        raise FileExistsError(f"{path}: something else stands there. Choose another name.")
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        draft = Path(folder) / path.name
+        yield draft
+        if path.exists():
+            os.replace(path, Path(folder) / "old")
         os.replace(draft, path)

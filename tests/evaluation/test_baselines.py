@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.impute import KNNImputer
 
+from mkmc_prob import stack_kernels, visible_objects
 from mkmc_prob.errors import KernelError, MKMCWarning
 from mkmc_prob.evaluation.baselines import (
     impute_neighbors,
@@ -19,7 +20,6 @@ from mkmc_prob.evaluation.baselines import (
 )
 from mkmc_prob.evaluation.scores import correlation_matrix_distance, relative_error
 from mkmc_prob.stacks.kernel_stack import KernelStack
-from mkmc_prob.stacks.stack import stack_kernels, visible_objects
 
 METHODS = [zero_impute, mean_impute, knn_impute]
 REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "three_objects.json").read_text())

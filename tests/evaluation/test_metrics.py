@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from mkmc_prob import stack_kernels
 from mkmc_prob.errors import IndefiniteKernelError, KernelError, LabelError
 from mkmc_prob.evaluation.scores import correlation_matrix_distance, kl_divergence, relative_error
-from mkmc_prob.stacks.stack import stack_kernels
 
 seeds = st.integers(0, 2**32)
 

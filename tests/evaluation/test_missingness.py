@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from mkmc_prob import stack_kernels, visible_objects
 from mkmc_prob.errors import KernelError, MKMCError
 from mkmc_prob.evaluation.missingness import remove_objects
-from mkmc_prob.stacks.stack import stack_kernels, visible_objects
 
 
 def stack_of(visible):

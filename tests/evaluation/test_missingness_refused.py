@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from mkmc_prob import stack_kernels
 from mkmc_prob.errors import KernelError, LabelError, MKMCError
 from mkmc_prob.evaluation.missingness import remove_objects
-from mkmc_prob.stacks.stack import stack_kernels
 
 GOOD = {"classes": {0: "a", 1: "a", 2: "b"}, "odds": {"a": 1, "b": 2}}
 

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from mkmc_prob import fit
+from mkmc_prob import fit, stack_kernels
 from mkmc_prob.errors import KernelError, MKMCError
 from mkmc_prob.io.stacks import read_stack, write_stack
-from mkmc_prob.stacks.stack import stack_kernels
 
 
 def kernels(count: int, size: int) -> np.ndarray:

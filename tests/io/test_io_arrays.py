@@ -9,9 +9,9 @@ import pytest
 import scipy.io
 import scipy.sparse
 
+from mkmc_prob import stack_kernels
 from mkmc_prob.errors import KernelError, LabelError, MKMCError
 from mkmc_prob.io.stacks import read_stack
-from mkmc_prob.stacks.stack import stack_kernels
 
 
 def chars(rows: list[str]) -> np.ndarray:

@@ -11,9 +11,9 @@ import xarray as xr
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from mkmc_prob import stack_kernels
 from mkmc_prob.errors import KernelError, LabelError, MKMCError
 from mkmc_prob.io.text import read_kernel
-from mkmc_prob.stacks.stack import stack_kernels
 
 LAYOUTS = {
     "empty corner": ",a,b\na,1.5,0.1\nb,0.1,2\n",

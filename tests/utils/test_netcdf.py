@@ -157,7 +157,7 @@ import sys
 import numpy as np
 import xarray as xr
 from mkmc_prob.io import read_stack, write_stack
-from mkmc_prob.stacks.stack import stack_kernels
+from mkmc_prob import stack_kernels
 path = sys.argv[1]
 old = read_stack(path)
 {before}
@@ -177,8 +177,8 @@ def outcome(before: str, path: Path) -> str:
 
 
 def old_stack(path: Path) -> None:
+    from mkmc_prob import stack_kernels
     from mkmc_prob.io import write_stack
-    from mkmc_prob.stacks.stack import stack_kernels
 
     write_stack(stack_kernels(np.eye(3)[None]), path)
 

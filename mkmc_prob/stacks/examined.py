@@ -1,0 +1,344 @@
+"""The checks of a kernel that is not in memory, in one pass over its tiles."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+from ..errors import IndefiniteKernelError, KernelError
+from ..linalg.operators import FeatureOperator, SparseOperator, Sums, SymmetricOperator
+from ..linalg.rounding import rounding_share
+from ..linalg.symmetric import Vector
+from ..linalg.tiles import FeatureTiles, Strip, TiledOperator, compute, inside_of, strips_of
+from .labels import Labels
+from .matrix import ASYMMETRY_TOLERANCE, LARGEST_ENTRY
+
+Mask = NDArray[np.bool_]
+#: Restarts of Lanczos, and its vectors, in the thorough check.
+RESTARTS, VECTORS = 20, 24
+
+
+class Given(NamedTuple):
+    """A kernel before it is checked: what it is called, its matrix, objects and precision."""
+
+    what: str
+    matrix: Any
+    objects: Labels
+    eps: float
+
+
+def tiled_operator(
+    given: Given, row: Mask | None, advance: Callable[[], Any]
+) -> tuple[SymmetricOperator, Mask]:
+    """Return a kernel in tiles, checked, and which of its objects are visible.
+
+    Every tile is read once. An object is hidden if `row` says so or, without it, if its diagonal
+    entry is NaN: then its row and column must be NaN. `advance` is called after each row of tiles.
+
+    Raises
+    ------
+    KernelError
+        As `stack_kernels` does; of several faults the one that comes first is named.
+    """
+    what, array, labels = given.what, given.matrix, given.objects
+    visible = row if row is not None else ~np.isnan(_diagonal(array))
+    places = np.flatnonzero(visible)
+    strips, n = strips_of(array.chunks[0], places), len(places)
+    diagonal, sizes = np.empty(n), np.zeros(n)
+    total, norm, largest, worst = 0.0, 0.0, 0.0, Asymmetry(0.0, 0, 0, 0.0, 0.0)
+    tiles = array.to_delayed()
+    for i, one in enumerate(strips):
+        tasks = []
+        for two in strips[i:]:
+            at, across = (one.number, two.number), (two.number, one.number)
+            lower = tiles[across] if at != across else None
+            tasks.append(_examine(tiles[at], lower, one, two, row is None))
+        for two, found in zip(strips[i:], compute(tasks), strict=True):
+            _raise_of_entries(found, given, places, one, two)
+            sizes[one.places] += found.rows
+            total += found.total * (1.0 if one is two else 2.0)
+            norm = float(np.hypot(norm, found.norm * (1.0 if one is two else np.sqrt(2.0))))
+            largest = max(largest, found.largest)
+            moved = found.asymmetry.moved(one.places.start, two.places.start)
+            worst = max(worst, moved, key=lambda found: found.size)
+            if one is two:
+                diagonal[one.places] = found.diagonal
+            else:
+                sizes[two.places] += found.columns
+        advance()
+    names = labels[places].tolist()
+    if 0.0 < largest < 1.0 / LARGEST_ENTRY:
+        raise KernelError(
+            f"{what}: its largest entry is {largest:.3g}; below {1 / LARGEST_ENTRY:g}, products of "
+            "entries vanish. Rescale the kernel."
+        )
+    if worst.size > max(ASYMMETRY_TOLERANCE, 16 * given.eps) * largest:
+        raise KernelError(
+            f"{what}: not symmetric: the entry of objects {names[worst.row]!r} and "
+            f"{names[worst.column]!r} is {worst.entry:.9g}, its transpose {worst.transposed:.9g} "
+            f"(rows {places[worst.row]} and {places[worst.column]} of the array). If the average "
+            "is meant, store (Q + Q.T) / 2; if only one triangle was written, write both."
+        )
+    _check_diagonal(what, diagonal, names, largest, given.eps)
+    return TiledOperator(array, places, diagonal, Sums(total, norm, sizes)), visible
+
+
+def sparse_operator(given: Given, row: Mask | None) -> tuple[SymmetricOperator, Mask]:
+    """Return a sparse kernel, checked, and which of its objects are visible."""
+    from scipy.sparse import csr_array
+
+    matrix, what = csr_array(given.matrix).astype(np.float64), given.what
+    visible = np.ones(matrix.shape[0], dtype=bool) if row is None else row
+    places = np.flatnonzero(visible)
+    matrix = matrix[places][:, places]
+    names = given.objects[places].tolist()
+    sizes = np.abs(matrix.data)
+    if not (sizes <= LARGEST_ENTRY).all():
+        at = int(np.argmin(sizes <= LARGEST_ENTRY))
+        i, j = (int(where[at]) for where in matrix.tocoo().coords)
+        raise KernelError(
+            f"{what}: the entry of objects {names[i]!r} and {names[j]!r} is {matrix.data[at]:.6g}. "
+            "Replace it, or hide the object: visible= says which objects are visible."
+        )
+    largest = float(sizes.max(initial=0.0))
+    apart = abs(matrix - matrix.T).tocoo()
+    if apart.nnz and apart.data.max() > max(ASYMMETRY_TOLERANCE, 16 * given.eps) * largest:
+        i, j = (int(where[int(apart.data.argmax())]) for where in apart.coords)
+        raise KernelError(
+            f"{what}: not symmetric: the entry of objects {names[i]!r} and {names[j]!r} is "
+            f"{matrix[i, j]:.9g}, its transpose {matrix[j, i]:.9g}. If the average is meant, pass "
+            "(Q + Q.T) / 2."
+        )
+    matrix = csr_array(0.5 * (matrix + matrix.T))
+    _check_diagonal(what, matrix.diagonal(), names, largest, given.eps)
+    return SparseOperator(matrix), visible
+
+
+def feature_operator(given: Given, row: Mask | None) -> tuple[SymmetricOperator, Mask]:
+    """Return a kernel given by its features, checked, and which of its objects are visible."""
+    values = given.matrix.values
+    tiled = not isinstance(values, np.ndarray)
+    if tiled:
+        values = values.rechunk({1: -1})
+        counts = compute([_count_of_nan(part) for part in values.to_delayed()[:, 0]])
+        missing = np.concatenate(counts)
+    else:
+        missing = np.concatenate(
+            [np.isnan(values[i : i + 4096]).sum(axis=1) for i in range(0, len(values), 4096)]
+            or [np.zeros(0, dtype=np.intp)]
+        )
+    count = values.shape[1]
+    visible = missing < count if row is None else row
+    partly = np.flatnonzero(visible & (missing > 0))
+    if len(partly):
+        at = int(partly[0])
+        raise KernelError(
+            f"{given.what}: {missing[at]} of {count} features of object "
+            f"{given.objects.tolist()[at]!r} are NaN. Fill them in, leave these features out, or "
+            "hide the object (all its features NaN)."
+        )
+    places = np.flatnonzero(visible)
+    operator: SymmetricOperator
+    if tiled:
+        operator = FeatureTiles(values, places)
+    else:
+        operator = FeatureOperator(values if visible.all() else values[places])
+    diagonal = operator.diagonal()
+    if not (diagonal <= LARGEST_ENTRY).all():
+        at = int(np.argmin(diagonal <= LARGEST_ENTRY))
+        raise KernelError(
+            f"{given.what}: the features of object {given.objects[places].tolist()[at]!r} are "
+            "infinite or too large. Replace them, or rescale the features."
+        )
+    return operator, visible
+
+
+def check_spectrum(operator: SymmetricOperator, what: str, eps: float) -> None:
+    """Raise IndefiniteKernelError if Lanczos finds an eigenvalue negative beyond rounding.
+
+    The smallest Ritz value is never below the smallest eigenvalue: what is refused is indefinite,
+    but an indefinite kernel can pass.
+    """
+    n = len(operator)
+    if n < 3:
+        return
+    product = LinearOperator((n, n), matvec=operator.__matmul__, dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(n)
+    try:
+        (smallest,) = eigsh(
+            product,
+            k=1,
+            which="SA",
+            v0=start,
+            ncv=min(VECTORS, n),
+            maxiter=RESTARTS,
+            tol=0.01,
+            return_eigenvectors=False,
+        )
+    except ArpackNoConvergence:
+        return
+    tolerance = rounding_share(n, eps) * operator.norm
+    if smallest < -tolerance:
+        raise IndefiniteKernelError(
+            f"{what}: its visible block is indefinite: an eigenvalue is at most {smallest:.6g} "
+            f"(down to -{tolerance:.2g} counts as rounding). It is not a covariance: repair it, "
+            "for example by adding a constant to its diagonal."
+        )
+
+
+class Asymmetry(NamedTuple):
+    """The largest difference between an entry and its transpose, and where it is."""
+
+    size: float
+    row: int
+    column: int
+    entry: float
+    transposed: float
+
+    def moved(self, row: int, column: int) -> "Asymmetry":
+        """Return it with its place among all visible objects."""
+        return self._replace(row=self.row + row, column=self.column + column)
+
+
+class Tile(NamedTuple):
+    """What the checks need of a tile and of its transpose.
+
+    Attributes
+    ----------
+    rows, columns : ndarray
+        The sums of the absolute values.
+    total, norm, largest : float
+        The sum, the Frobenius norm and the largest absolute value of the entries.
+    diagonal : ndarray or None
+    asymmetry : Asymmetry
+    bad : tuple or None
+        Row, column and value of an entry that is not a number in range.
+    shown : int or None
+        The place of a hidden object, in the tile's rows, that has entries other than NaN.
+    """
+
+    rows: Vector
+    columns: Vector
+    total: float
+    norm: float
+    largest: float
+    diagonal: Vector | None
+    asymmetry: Asymmetry
+    bad: tuple[int, int, float] | None
+    shown: int | None
+
+
+def _examine(tile: Any, lower: Any, one: Strip, two: Strip, by_nan: bool) -> Any:
+    from dask.delayed import delayed
+
+    return delayed(examine)(tile, lower, one.inside, two.inside, by_nan)
+
+
+def examine(tile: Any, lower: Any, rows: Any, columns: Any, by_nan: bool) -> Tile:
+    """Return what the checks need of a tile; `lower` is the tile across the diagonal, if another.
+
+    With `by_nan`, hidden objects are those with NaN, and must have nothing else.
+    """
+    block = inside_of(tile, (rows, columns))
+    other = block if lower is None else inside_of(lower, (columns, rows))
+    absolute = np.abs(block)
+    bad = _bad(block) or (None if lower is None else _bad(other))
+    if bad and not _bad(block):
+        bad = bad[1], bad[0], bad[2]
+    shown = None
+    if by_nan and rows is not None and not bad:
+        hidden = np.setdiff1d(np.arange(tile.shape[0]), rows)
+        entries = ~np.isnan(np.asarray(tile)[hidden])
+        if entries.any():
+            shown = int(hidden[int(entries.any(axis=1).argmax())])
+    difference = np.abs(block - other.T)
+    i, j = np.unravel_index(int(np.argmax(difference)), difference.shape)
+    size = float(difference[i, j])
+    place = Asymmetry(size, int(i), int(j), float(block[i, j]), float(other[j, i]))
+    mean = block if lower is not None else 0.5 * (block + block.T)
+    return Tile(
+        absolute.sum(axis=1),
+        absolute.sum(axis=0),
+        float(mean.sum()),
+        float(np.linalg.norm(mean)),
+        float(absolute.max()),
+        np.diagonal(block).copy() if lower is None else None,
+        place,
+        bad,
+        shown,
+    )
+
+
+def _bad(block: NDArray[np.float64]) -> tuple[int, int, float] | None:
+    """Return row, column and value of the first entry that is not a number in range."""
+    good = np.abs(block) <= LARGEST_ENTRY
+    if good.all():
+        return None
+    i, j = np.unravel_index(int(np.argmin(good)), good.shape)
+    return int(i), int(j), float(block[i, j])
+
+
+def _raise_of_entries(
+    found: Tile, given: Given, places: NDArray[np.intp], one: Strip, two: Strip
+) -> None:
+    """Raise KernelError if a tile has an entry that is no number, or a hidden object has one."""
+    labels = given.objects.tolist()
+    if found.bad is not None:
+        i, j, value = found.bad
+        row, column = places[one.places][i], places[two.places][j]
+        remedy = "Replace it, or hide the object (its whole row and column NaN)."
+        if np.isnan(value):
+            remedy = (
+                "Objects are hidden as a whole: set the whole row and column to NaN, or fill in "
+                "the entry. NaN in a whole tile can be a chunk that was never written."
+            )
+        raise KernelError(
+            f"{given.what}: the entry of objects {labels[row]!r} and {labels[column]!r} is "
+            f"{value:.6g} (rows {row} and {column} of the array). {remedy}"
+        )
+    if found.shown is not None:
+        at = found.shown + sum(given.matrix.chunks[0][: one.number])
+        raise KernelError(
+            f"{given.what}: object {labels[at]!r} (row {at} of the array) has NaN on the diagonal, "
+            "but numbers elsewhere. Objects are hidden as a whole: set the whole row and column to "
+            "NaN, or fill in the entry."
+        )
+
+
+def _check_diagonal(
+    what: str, diagonal: Vector, names: list[Any], largest: float, eps: float
+) -> None:
+    if not len(diagonal):
+        return
+    worst = int(np.argmin(diagonal))
+    if diagonal[worst] < -rounding_share(len(names), eps) * largest:
+        raise KernelError(
+            f"{what}: the diagonal entry of object {names[worst]!r} is {diagonal[worst]:.6g}. The "
+            "diagonal of a kernel holds squared lengths."
+        )
+
+
+def _diagonal(array: Any) -> Vector:
+    """Return the diagonal, for which only the tiles on it are read."""
+    from dask.delayed import delayed
+
+    tiles = array.to_delayed()
+    parts = compute([delayed(_diagonal_of)(tiles[i, i]) for i in range(len(tiles))])
+    diagonal: Vector = np.concatenate(parts) if parts else np.zeros(0)
+    return diagonal
+
+
+def _diagonal_of(tile: Any) -> Vector:
+    return np.diagonal(np.asarray(tile)).astype(np.float64)
+
+
+def _count_of_nan(part: Any) -> Any:
+    from dask.delayed import delayed
+
+    return delayed(_nan_by_row)(part)
+
+
+def _nan_by_row(part: Any) -> NDArray[np.intp]:
+    return np.asarray(np.isnan(np.asarray(part)).sum(axis=1))

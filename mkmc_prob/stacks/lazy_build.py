@@ -1,0 +1,174 @@
+"""Building a stack of kernels that are not in memory: what each kernel is, and its checks."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from ..errors import KernelError, LabelError, MKMCError
+from ..kernels.feature_form import Features
+from ..linalg.lazy import is_lazy
+from ..linalg.operators import SymmetricOperator
+from ..linalg.rounding import eps_of
+from ..linalg.tiles import as_tiles
+from .examined import Given, check_spectrum, feature_operator, sparse_operator, tiled_operator
+from .labels import Labels, as_labels, warn_of_lookalikes
+from .lazy_stack import LazyKernel, LazyStack
+from .matrix import (
+    LabeledMatrix,
+    as_array,
+    check_rows_are_columns,
+    check_square,
+    input_eps,
+    is_labeled,
+    labeled_matrix,
+    visible_block,
+)
+from .stack import common_order, places_among
+from .visibility import visibility_table, visible_row
+
+
+def is_out_of_memory(matrix: Any) -> bool:
+    """Return whether a kernel is of a kind that is not held in memory as a matrix."""
+    if isinstance(matrix, xr.DataArray):
+        return is_lazy(matrix.data)
+    if isinstance(matrix, Features | np.memmap) or is_lazy(matrix):
+        return True
+    return _is_zarr(matrix) or _is_sparse(matrix)
+
+
+def _is_zarr(matrix: Any) -> bool:
+    return type(matrix).__module__.partition(".")[0] == "zarr"
+
+
+def _is_sparse(matrix: Any) -> bool:
+    return hasattr(matrix, "toarray") and hasattr(matrix, "nnz")
+
+
+def build_lazy_stack(
+    names: Labels,
+    matrices: list[Any],
+    order: Labels | None,
+    visible: Any,
+    check: str,
+    progress: bool,
+) -> LazyStack:
+    """Return a stack of kernels of which some are not in memory."""
+    parts = [
+        _given(f"kernel {name!r}", matrix, order)
+        for name, matrix in zip(names.tolist(), matrices, strict=True)
+    ]
+    labeled = [_has_labels(matrix) for matrix in matrices]
+    if any(labeled) and not all(labeled):
+        some, other = (names.tolist()[labeled.index(kind)] for kind in (True, False))
+        raise LabelError(
+            f"kernels: {some!r} is labeled and {other!r} is not. Label all of them "
+            "(xarray.DataArray, also of a dask array; Features(X, objects=...)) or none."
+        )
+    for part in parts if not any(labeled) else ():
+        if len(part.objects) != len(parts[0].objects):
+            raise KernelError(
+                f"{part.what}: {len(part.objects)} objects, but {parts[0].what} has "
+                f"{len(parts[0].objects)}. Kernels without labels cover the same objects."
+            )
+    everything = common_order(parts, order)
+    table = visibility_table(visible, names, None if any(labeled) else everything)
+    if all(labeled):
+        warn_of_lookalikes([part.objects for part in parts], "objects")
+    kernels = []
+    total = sum(len(part.matrix.chunks[0]) for part in parts if is_lazy(part.matrix))
+    with tqdm(total=total, disable=not progress, desc="check", unit=" rows of tiles") as bar:
+        for name, part in zip(names.tolist(), parts, strict=True):
+            places = places_among(everything, part)
+            row = None if table is None else visible_row(table, name, part.objects)
+            operator, shown = _operator(part, row, bar)
+            kernels.append(LazyKernel(places[shown], operator, part.eps))
+            if check == "thorough":
+                bar.set_postfix_str(f"spectrum of {name!r}")
+                check_spectrum(operator, part.what, part.eps)
+    return LazyStack(names.tolist(), everything, kernels)
+
+
+def _has_labels(matrix: Any) -> bool:
+    if isinstance(matrix, Features):
+        return matrix.objects is not None
+    return is_labeled(matrix)
+
+
+def _given(what: str, matrix: Any, order: Labels | None) -> Given:
+    """Return a kernel of any kind as tiles, features or a sparse matrix, with its labels."""
+    objects: Labels | None = None
+    eps = eps_of(np.dtype(np.float64))
+    if isinstance(matrix, Features):
+        if matrix.objects is not None:
+            objects = as_labels(matrix.objects, what)
+        eps, size = eps_of(matrix.values.dtype), matrix.values.shape[0]
+    elif _is_sparse(matrix):
+        check_square(matrix, what)
+        size = matrix.shape[0]
+    elif is_out_of_memory(matrix):
+        if isinstance(matrix, xr.DataArray):
+            objects = _labels_of(matrix, what)
+            eps, matrix = float(input_eps(matrix)), matrix.data
+        check_square(matrix, what)
+        if matrix.dtype.kind not in "biuf":
+            raise KernelError(f"{what}: dtype {matrix.dtype} found; kernels hold real numbers.")
+        eps, size = max(eps, eps_of(matrix.dtype)), matrix.shape[0]
+        matrix = _tiles(matrix, what)
+    else:
+        part = labeled_matrix(matrix, what) if is_labeled(matrix) else None
+        if part is None:
+            array = as_array(matrix, what)
+            check_square(array, what)
+            part = LabeledMatrix(what, array, np.arange(len(array)), eps_of(array.dtype))
+        else:
+            objects = part.objects
+        block, shown = visible_block(part)
+        values = np.full(part.values.shape, np.nan)
+        values[np.ix_(shown, shown)] = block
+        matrix, eps, size = _tiles(values, what), part.eps, len(values)
+    if objects is None:
+        objects = np.arange(size) if order is None else order
+    if len(objects) != size:
+        raise LabelError(f"{what}: {len(objects)} labels for {size} objects.")
+    return Given(what, matrix, objects, eps)
+
+
+def _labels_of(matrix: xr.DataArray, what: str) -> Labels | None:
+    """Return the labels of a 2-D DataArray, None if it has none."""
+    if matrix.ndim != 2:
+        raise KernelError(f"{what}: shape {matrix.shape} is not a matrix.")
+    if not matrix.indexes:
+        return None
+    for dim in matrix.dims:
+        if dim not in matrix.indexes:
+            raise LabelError(f"{what}: no labels on {dim!r}. Label rows and columns.")
+    rows, columns = (
+        as_labels(matrix.indexes[dim], f"{what}, {side}")
+        for dim, side in zip(matrix.dims, ("rows", "columns"), strict=True)
+    )
+    check_rows_are_columns(rows, columns, what, remedy="Give both the same labels.")
+    return rows
+
+
+def _tiles(matrix: Any, what: str) -> Any:
+    """Return a matrix as a dask array in square tiles."""
+    try:
+        return as_tiles(matrix)
+    except ImportError as error:
+        raise MKMCError(
+            f"{what}: {type(matrix).__name__} found, for which dask is needed: "
+            "pip install 'mkmc-prob[large]'."
+        ) from error
+
+
+def _operator(
+    part: Given, row: NDArray[np.bool_] | None, bar: Any
+) -> tuple[SymmetricOperator, NDArray[np.bool_]]:
+    if isinstance(part.matrix, Features):
+        return feature_operator(part, row)
+    if _is_sparse(part.matrix):
+        return sparse_operator(part, row)
+    return tiled_operator(part, row, bar.update)
