@@ -107,9 +107,10 @@ def read_stack(
     path = a_path(path)
     suffix = path.suffix.lower()
     if suffix not in (*ARRAY_SUFFIXES, ".zarr"):
+        kinds = ", ".join(ARRAY_SUFFIXES)
         raise MKMCError(
-            f"{path}: read_stack reads {', '.join(ARRAY_SUFFIXES)} files and .zarr stores. For matrices in text "
-            "files call stack_kernels({name: read_kernel(path), ...})."
+            f"{path}: read_stack reads {kinds} files and .zarr stores. For matrices in text files "
+            "call stack_kernels({name: read_kernel(path), ...})."
         )
     if suffix in (".nc", ".zarr"):
         if any(option is not None for option in (kernels, visible, objects, names, kernel_axis)):

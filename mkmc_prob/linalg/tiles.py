@@ -16,6 +16,8 @@ from .symmetric import Matrix, Vector
 
 #: The rows and columns of a tile where the array does not say.
 TILE = 1_500
+#: Rows of a tile that are multiplied at a time.
+ROWS = 128
 #: Tiles with fewer or more rows than this are read as others.
 LEAST_TILE, LARGEST_TILE = 250, 4_096
 
@@ -263,27 +265,35 @@ def strips_of(sides: tuple[int, ...], visible: NDArray[np.intp]) -> list[Strip]:
     return found
 
 
-def inside_of(tile: Any, inside: tuple[NDArray[np.intp] | None, NDArray[np.intp] | None]) -> Matrix:
-    """Return the visible entries of a tile as float64."""
-    block = np.asarray(tile)
+def inside_of(
+    tile: Any, inside: tuple[NDArray[np.intp] | None, NDArray[np.intp] | None]
+) -> NDArray[Any]:
+    """Return the visible entries of a tile."""
+    block: NDArray[Any] = np.asarray(tile)
     rows, columns = inside
     if rows is not None or columns is not None:
         rows = np.arange(block.shape[0]) if rows is None else rows
         columns = np.arange(block.shape[1]) if columns is None else columns
         block = block[np.ix_(rows, columns)]
-    return np.asarray(block, dtype=np.float64)
+    return block
 
 
 def tile_product(
     tile: Any, inside: Any, right: Matrix, left: Matrix | None, shift: float
 ) -> tuple[Matrix, Matrix | None]:
     """Return (T - shift J) R, and (T - shift J)' L; a tile on the diagonal has no `left`."""
-    block = inside_of(tile, inside)
-    if shift:
-        block = block - shift
+    tile = inside_of(tile, inside)
     if left is None:
+        block = tile.astype(np.float64) - shift
         return 0.5 * (block + block.T) @ right, None
-    return block @ right, block.T @ left
+    one, two = np.empty((len(tile), right.shape[1])), np.zeros((left.shape[1], tile.shape[1]))
+    across, buffer = np.ascontiguousarray(left.T), np.empty((ROWS, tile.shape[1]))
+    for start in range(0, len(tile), ROWS):  # both products while the rows are in the cache
+        rows = slice(start, start + ROWS)
+        block = np.subtract(tile[rows], shift, out=buffer[: len(tile[rows])])
+        np.matmul(block, right, out=one[rows])
+        two += across[:, rows] @ block
+    return one, two.T
 
 
 def added(parts: list[Matrix]) -> Matrix:

@@ -241,8 +241,8 @@ def examine(tile: Any, lower: Any, rows: Any, columns: Any, by_nan: bool) -> Til
 
     With `by_nan`, hidden objects are those with NaN, and must have nothing else.
     """
-    block = inside_of(tile, (rows, columns))
-    other = block if lower is None else inside_of(lower, (columns, rows))
+    block = inside_of(tile, (rows, columns)).astype(np.float64)
+    other = block if lower is None else inside_of(lower, (columns, rows)).astype(np.float64)
     absolute = np.abs(block)
     bad = _bad(block) or (None if lower is None else _bad(other))
     if bad and not _bad(block):
