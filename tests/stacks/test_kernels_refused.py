@@ -8,7 +8,6 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 import xarray as xr
 
 from mkmc_prob import IndefiniteKernelError, KernelError, LabelError, MKMCWarning, stack_kernels
@@ -112,7 +111,6 @@ def test_an_indefinite_block_is_refused_with_its_eigenvalue():
         ),
         ([GOOD, GOOD[:2, :2]], ["kernel 'Q2'", "2 objects", "kernel 'Q1'", "label"]),
         ({"bad": frame(GOOD[:2], ["x", "y"], XYZ)}, ["kernel 'bad'", "(2, 3)", "not square"]),
-        ({"bad": scipy.sparse.csr_array(GOOD)}, ["kernel 'bad'", "sparse", "toarray"]),
         (np.ones((2, 3, 4)), ["kernel 'Q1'", "(3, 4)", "not square"]),
         (GOOD, ["kernels[0]", "(3,)", "{name: Q}"]),
         (GOOD.tolist(), ["kernels[0]", "(3,)", "{name: Q}"]),
