@@ -290,7 +290,7 @@ def tile_product(
     across, buffer = np.ascontiguousarray(left.T), np.empty((ROWS, tile.shape[1]))
     for start in range(0, len(tile), ROWS):  # both products while the rows are in the cache
         rows = slice(start, start + ROWS)
-        block = np.subtract(tile[rows], shift, out=buffer[: len(tile[rows])])
+        block = np.subtract(tile[rows], shift, out=buffer[: len(tile[rows])], dtype=np.float64)
         np.matmul(block, right, out=one[rows])
         two += across[:, rows] @ block
     return one, two.T
