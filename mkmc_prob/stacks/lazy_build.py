@@ -7,9 +7,9 @@ import xarray as xr
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from ..errors import KernelError, LabelError, MKMCError
+from ..errors import KernelError, LabelError
 from ..kernels.feature_form import Features
-from ..linalg.lazy import is_lazy
+from ..linalg.lazy import dask_array, is_lazy
 from ..linalg.operators import SymmetricOperator
 from ..linalg.rounding import eps_of
 from ..linalg.tiles import as_tiles
@@ -37,6 +37,16 @@ def is_out_of_memory(matrix: Any) -> bool:
     if isinstance(matrix, Features | np.memmap) or is_lazy(matrix):
         return True
     return _is_zarr(matrix) or _is_sparse(matrix)
+
+
+def as_lazy_array(kernels: Any) -> Any:
+    """Return an array of shape (K, l, l) that is not in memory so that its kernels are not either.
+
+    None if `kernels` is of another kind.
+    """
+    if _is_zarr(kernels):
+        return dask_array("kernels", kernels).from_array(kernels, asarray=False)
+    return kernels if isinstance(kernels, np.memmap) or is_lazy(kernels) else None
 
 
 def _is_zarr(matrix: Any) -> bool:
@@ -107,14 +117,14 @@ def _given(what: str, matrix: Any, order: Labels | None) -> Given:
         eps, size = eps_of(matrix.values.dtype), matrix.values.shape[0]
     elif _is_sparse(matrix):
         check_square(matrix, what)
-        size = matrix.shape[0]
+        _check_real(matrix, what)
+        eps, size = eps_of(matrix.dtype), matrix.shape[0]
     elif is_out_of_memory(matrix):
         if isinstance(matrix, xr.DataArray):
             objects = _labels_of(matrix, what)
             eps, matrix = float(input_eps(matrix)), matrix.data
         check_square(matrix, what)
-        if matrix.dtype.kind not in "biuf":
-            raise KernelError(f"{what}: dtype {matrix.dtype} found; kernels hold real numbers.")
+        _check_real(matrix, what)
         eps, size = max(eps, eps_of(matrix.dtype)), matrix.shape[0]
         matrix = _tiles(matrix, what)
     else:
@@ -136,6 +146,11 @@ def _given(what: str, matrix: Any, order: Labels | None) -> Given:
     return Given(what, matrix, objects, eps)
 
 
+def _check_real(matrix: Any, what: str) -> None:
+    if matrix.dtype.kind not in "biuf":
+        raise KernelError(f"{what}: dtype {matrix.dtype} found; kernels hold real numbers.")
+
+
 def _labels_of(matrix: xr.DataArray, what: str) -> Labels | None:
     """Return the labels of a 2-D DataArray, None if it has none."""
     if matrix.ndim != 2:
@@ -155,13 +170,8 @@ def _labels_of(matrix: xr.DataArray, what: str) -> Labels | None:
 
 def _tiles(matrix: Any, what: str) -> Any:
     """Return a matrix as a dask array in square tiles."""
-    try:
-        return as_tiles(matrix)
-    except ImportError as error:
-        raise MKMCError(
-            f"{what}: {type(matrix).__name__} found, for which dask is needed: "
-            "pip install 'mkmc-prob[large]'."
-        ) from error
+    dask_array(what, matrix)
+    return as_tiles(matrix)
 
 
 def _operator(
