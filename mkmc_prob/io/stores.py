@@ -160,7 +160,9 @@ def _check(group: Any, stack: KernelStack) -> None:
         if "values" not in own or not own["values"].shape[0]:
             continue
         labels = stack.objects[own["places"][:]].tolist()
-        read: Any = stack_kernels({name: as_tiles(own["values"])}, objects=labels)
+        everything = np.ones((1, len(labels)), dtype=bool)  # NaN is an error
+        tiles = as_tiles(own["values"])
+        read: Any = stack_kernels({name: tiles}, objects=labels, visible=everything)
         operator = read.kernel(0).moment
         _put(own, "diagonal", operator.diagonal())
         _put(own, "sizes", operator.sizes)
