@@ -9,10 +9,10 @@ from tqdm.auto import tqdm
 
 from ..errors import KernelError, LabelError
 from ..kernels.feature_form import Features
+from ..linalg import tiles
 from ..linalg.lazy import dask_array, is_lazy
 from ..linalg.operators import SymmetricOperator
 from ..linalg.rounding import eps_of
-from ..linalg.tiles import as_tiles
 from .examined import Given, check_spectrum, feature_operator, sparse_operator, tiled_operator
 from .labels import Labels, as_labels, warn_of_lookalikes
 from .lazy_stack import LazyKernel, LazyStack
@@ -66,6 +66,9 @@ def build_lazy_stack(
     progress: bool,
 ) -> LazyStack:
     """Return a stack of kernels of which some are not in memory."""
+    for name, matrix in zip(names.tolist(), matrices, strict=True):
+        if is_out_of_memory(matrix):  # also of features: what `fit` completes is a dask array
+            dask_array(f"kernel {name!r}", matrix)
     parts = [
         _given(f"kernel {name!r}", matrix, order)
         for name, matrix in zip(names.tolist(), matrices, strict=True)
@@ -88,11 +91,17 @@ def build_lazy_stack(
     if all(labeled):
         warn_of_lookalikes([part.objects for part in parts], "objects")
     kernels = []
-    total = sum(len(part.matrix.chunks[0]) for part in parts if is_lazy(part.matrix))
+    total = sum(
+        len(part.matrix.chunks[0]) if is_lazy(part.matrix) else -(-len(part.objects) // tiles.TILE)
+        for part in parts
+        if is_lazy(part.matrix) or isinstance(part.matrix, LabeledMatrix)
+    )
     with tqdm(total=total, disable=not progress, desc="check", unit=" rows of tiles") as bar:
         for name, part in zip(names.tolist(), parts, strict=True):
             places = places_among(everything, part)
             row = None if table is None else visible_row(table, name, part.objects)
+            if isinstance(part.matrix, LabeledMatrix):
+                part = part._replace(matrix=_in_tiles(part.matrix, row))
             operator, shown = _operator(part, row, bar)
             kernels.append(LazyKernel(places[shown], operator, part.eps))
             if check == "thorough":
@@ -108,7 +117,7 @@ def _has_labels(matrix: Any) -> bool:
 
 
 def _given(what: str, matrix: Any, order: Labels | None) -> Given:
-    """Return a kernel of any kind as tiles, features or a sparse matrix, with its labels."""
+    """Return a kernel of any kind as tiles, features or a matrix in memory, with its labels."""
     objects: Labels | None = None
     eps = eps_of(np.dtype(np.float64))
     if isinstance(matrix, Features):
@@ -126,7 +135,7 @@ def _given(what: str, matrix: Any, order: Labels | None) -> Given:
         check_square(matrix, what)
         _check_real(matrix, what)
         eps, size = max(eps, eps_of(matrix.dtype)), matrix.shape[0]
-        matrix = _tiles(matrix, what)
+        matrix = tiles.as_tiles(matrix)
     else:
         part = labeled_matrix(matrix, what) if is_labeled(matrix) else None
         if part is None:
@@ -135,15 +144,20 @@ def _given(what: str, matrix: Any, order: Labels | None) -> Given:
             part = LabeledMatrix(what, array, np.arange(len(array)), eps_of(array.dtype))
         else:
             objects = part.objects
-        block, shown = visible_block(part)
-        values = np.full(part.values.shape, np.nan)
-        values[np.ix_(shown, shown)] = block
-        matrix, eps, size = _tiles(values, what), part.eps, len(values)
+        matrix, eps, size = part, part.eps, len(part.values)
     if objects is None:
         objects = np.arange(size) if order is None else order
     if len(objects) != size:
         raise LabelError(f"{what}: {len(objects)} labels for {size} objects.")
     return Given(what, matrix, objects, eps)
+
+
+def _in_tiles(part: LabeledMatrix, row: NDArray[np.bool_] | None) -> Any:
+    """Return a checked kernel in memory as tiles; what is hidden is NaN."""
+    block, shown = visible_block(part, row)
+    values = np.full(part.values.shape, np.nan)
+    values[np.ix_(shown, shown)] = block
+    return tiles.as_tiles(values)
 
 
 def _check_real(matrix: Any, what: str) -> None:
@@ -166,12 +180,6 @@ def _labels_of(matrix: xr.DataArray, what: str) -> Labels | None:
     )
     check_rows_are_columns(rows, columns, what, remedy="Give both the same labels.")
     return rows
-
-
-def _tiles(matrix: Any, what: str) -> Any:
-    """Return a matrix as a dask array in square tiles."""
-    dask_array(what, matrix)
-    return as_tiles(matrix)
 
 
 def _operator(

@@ -3,6 +3,7 @@
 import contextlib
 import pickle
 import re
+import sys
 from collections import Counter
 
 import dask.array as da
@@ -34,6 +35,7 @@ from mkmc_prob.linalg import tiles
 from mkmc_prob.stacks import stack as stacks
 from mkmc_prob.utils import memory
 
+NAN, INF = np.nan, np.inf
 SIZE, SIDE = 12, 5
 LABELS = list("abcdefghijkl")
 
@@ -201,6 +203,15 @@ def test_objects_are_hidden_by_nan_or_by_a_mask():
     assert_same(stack_kernels(whole, visible=mask).load(), expected)
 
 
+def test_a_mask_hides_what_is_no_number_in_kernels_in_memory_too():
+    spoilt = matrix(1)
+    spoilt[3, 4], spoilt[5, 3] = NAN, INF
+    mask = np.ones((2, SIZE))
+    mask[1, 3] = 0
+    lazy = stack_kernels({"a": in_tiles(matrix()), "b": spoilt}, visible=mask)
+    assert_same(lazy.load(), stack_kernels({"a": matrix(), "b": spoilt}, visible=mask))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, bool])
 def test_the_precision_is_that_of_the_entries(dtype):
     values = (10.0 * np.eye(SIZE)).astype(dtype)
@@ -303,11 +314,25 @@ def test_entries_are_read_from_their_tiles_only():
 def test_progress_counts_rows_of_tiles(capsys):
     stack_kernels({"a": in_tiles(hiding(matrix(), *range(SIDE)))}, progress=True)
     assert "3/3" in capsys.readouterr().err
+    mixed = {"a": in_tiles(matrix()), "b": matrix(), "c": kernels.Features(features())}
+    stack_kernels(mixed, progress=True)
+    assert "6/6" in capsys.readouterr().err
 
 
 # -- what is refused ------------------------------------------------------------------------------
 
-NAN, INF = np.nan, np.inf
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_dask_it_is_said_what_to_install(kind, tmp_path, monkeypatch):
+    if kind in ("features, zarr", "features, dask"):
+        given = kernels.Features(features())
+    else:
+        given = KINDS[kind](0, tmp_path)
+    monkeypatch.setitem(sys.modules, "dask.array", None)
+    with refused(MKMCError, "kernel 'b'", "dask is needed", "pip install 'mkmc-prob[large]'"):
+        stack_kernels({"a": matrix(), "b": given})
+    with refused(MKMCError, "features: Array found", "pip install"):
+        kernels.Features(zarr.array(features()))
 
 
 def spoilt(value, *places, dtype=float, of=None):
