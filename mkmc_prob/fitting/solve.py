@@ -14,7 +14,7 @@ from ..em.expected import KernelExpectations
 from ..em.methods import method_of
 from ..em.problem import Problem
 from ..em.trace import trace_of
-from ..errors import IdentifiabilityWarning, warn
+from ..errors import ClusterError, IdentifiabilityWarning, warn
 from ..model.gaussian import GaussianModel
 from ..model.low_rank import LowRankModel
 from ..model.prior import WishartPrior
@@ -92,6 +92,9 @@ def solve(
             ascent = Ascent(chosen, starting_model(em, start), tol=tol)
         ascent.run(max_iter=max_iter, progress=progress)
         return _solution(ascent, aside, problem, method)
+    except ClusterError as error:
+        error.model = ascent.model
+        raise
     except KeyboardInterrupt:  # what was reached is kept: only a second Ctrl-C discards it
         ascent.interrupted = True
         return _solution(ascent, aside, problem, method)

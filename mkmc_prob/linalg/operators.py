@@ -185,6 +185,11 @@ def is_operator(matrix: Any) -> TypeGuard[SymmetricOperator]:
     return isinstance(matrix, SymmetricOperator)
 
 
+def norm_of(matrix: Any) -> float:
+    """Return the Frobenius norm of an array or an operator, in the operator's own units."""
+    return matrix.norm if is_operator(matrix) else float(np.linalg.norm(matrix))
+
+
 def entries(matrix: Any, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
     """Return these rows and columns of an array or an operator."""
     if is_operator(matrix):
