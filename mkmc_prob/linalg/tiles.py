@@ -166,6 +166,11 @@ class TiledOperator(SymmetricOperator):
         self.strips = strips_of(array.chunks[0], visible)
         self._tiles = array.to_delayed()
 
+    @property
+    def form(self) -> str:
+        """See `SymmetricOperator`."""
+        return f"tiles of {self.array.chunks[0][0]}, {self.array.dtype}"
+
     @again_if_workers_died
     def _product(self, columns: Matrix, shift: float) -> Matrix:
         from dask.delayed import delayed
@@ -238,6 +243,11 @@ class FeatureTiles(SymmetricOperator):
         total, norm = float(sums @ sums) / self.count, float(np.linalg.norm(gram)) / self.count
         whole = np.concatenate(sizes) / self.count if sizes else np.zeros(0)
         super().__init__(diagonal / self.count, Sums(total, norm, whole))
+
+    @property
+    def form(self) -> str:
+        """See `SymmetricOperator`."""
+        return f"{self.count} features, {self.features.dtype}, in tiles of rows"
 
     @again_if_workers_died
     def _product(self, columns: Matrix, shift: float) -> Matrix:
