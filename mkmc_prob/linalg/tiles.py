@@ -84,11 +84,13 @@ def shared(values: list[Any]) -> list[Any]:
 @contextmanager
 def answering() -> Iterator[None]:
     """Turn the errors of a cluster that does not answer into a ClusterError."""
+    client = active_client()
     try:
         yield
     except Exception as error:
         lost = isinstance(error, CancelledError | TimeoutError | ConnectionError)
-        if active_client() is None or not (lost or type(error).__module__.startswith(CLUSTER)):
+        lost = lost or type(error).__module__.startswith(CLUSTER)
+        if client is None or not (lost or client.status != "running"):
             raise
         raise ClusterError(
             f"the cluster does not answer ({type(error).__name__}: {error}). Start it again, and "
