@@ -73,7 +73,7 @@ def test_a_killed_worker_is_survived(stack, cluster):
     level = here.penalized_log_likelihood
     np.testing.assert_allclose(there.penalized_log_likelihood, level, rtol=1e-12)
     np.testing.assert_allclose(there.model.matrix, here.model.matrix, rtol=1e-9, atol=1e-12)
-    assert killed and killed[0] not in cluster.run(os.getpid).values()
+    assert killed[0] not in cluster.run(os.getpid).values()
 
 
 def test_the_last_iterate_of_a_lost_cluster_is_kept(stack, monkeypatch):
