@@ -10,15 +10,19 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ..errors import IndefiniteKernelError, warn
+from ..em.completion import FactorAgreement, kernel_factors
+from ..errors import IndefiniteKernelError, KernelError, warn
 from ..evaluation.scores import kl_divergence
 from ..linalg.cholesky import cholesky, inverse
+from ..linalg.lazy import MOST_ENTRIES, is_lazy
 from ..model.conditional import LOG_2_PI, TOO_SINGULAR
 from ..model.gaussian import GaussianModel
-from ..model.sources import Sources
+from ..model.low_rank import LowRankModel
+from ..model.sources import Source, Sources
 from ..stacks.matrix import labelled
 from ..stacks.stack import visible_objects
 from ..utils.arguments import checked
+from ..utils.memory import in_words
 from .protocol import FitResult, as_result
 
 
@@ -166,6 +170,13 @@ def kernel_agreement(result: FitResult) -> pd.DataFrame:
 def agreement_with_model(result: FitResult) -> pd.DataFrame:
     """Return the columns ``mahalanobis`` and ``correlation`` of `kernel_agreement`."""
     rows = []
+    index = pd.Index(result.observed["kernel"].values, name="kernel")
+    if isinstance(result.model, LowRankModel):
+        for source, own in _by_factors(result):
+            shares = source.sharing > 0.0 and len(own.diagonal) > 0
+            values = (own.mahalanobis, own.correlation) if shares else (np.nan, np.nan)
+            rows.append(dict(zip(("mahalanobis", "correlation"), values, strict=True)))
+        return pd.DataFrame(rows, index=index)
     for name, kernel, model in _visible_blocks(result):
         row = {"mahalanobis": np.nan, "correlation": np.nan}
         if float(result.sources["sharing"].sel(kernel=name)) == 0.0:
@@ -173,15 +184,14 @@ def agreement_with_model(result: FitResult) -> pd.DataFrame:
             continue
         if kernel.size:
             try:
-                own = GaussianModel(model)
-                row["mahalanobis"] = own.mahalanobis(kernel) / len(kernel)
+                row["mahalanobis"] = GaussianModel(model).mahalanobis(kernel) / len(kernel)
             except IndefiniteKernelError as error:
                 warn(f"kernel {name!r}: its mahalanobis is left out (NaN). {error}")
         if kernel.values.any():
             q, m = (block.values / np.abs(block.values).max() for block in (kernel, model))
             row["correlation"] = np.vdot(q, m) / (np.linalg.norm(q) * np.linalg.norm(m))
         rows.append(row)
-    return pd.DataFrame(rows, index=pd.Index(result.observed["kernel"].values, name="kernel"))
+    return pd.DataFrame(rows, index=index)
 
 
 def predictive_scores(result: FitResult) -> xr.Dataset:
@@ -189,6 +199,13 @@ def predictive_scores(result: FitResult) -> xr.Dataset:
     visible = visible_objects(result.observed)
     density = xr.full_like(visible, np.nan, dtype=np.float64)
     residual = density.copy()
+    if isinstance(result.model, LowRankModel):
+        for k, (_, by_factors) in enumerate(_by_factors(result)):
+            squared, precision = by_factors.squared_residuals, by_factors.precision_diagonal
+            places = by_factors.v
+            residual.values[k, places] = squared
+            density.values[k, places] = -0.5 * (LOG_2_PI - np.log(precision) + squared)
+        return xr.Dataset({"log_density": density, "squared_residual": residual})
     for k, (name, kernel, model) in enumerate(_visible_blocks(result)):
         what = f"kernel {name!r}: model matrix of its objects"
         factor = cholesky(model.values, what, model["object"].values, TOO_SINGULAR)
@@ -200,6 +217,16 @@ def predictive_scores(result: FitResult) -> xr.Dataset:
     return xr.Dataset({"log_density": density, "squared_residual": residual})
 
 
+def _by_factors(result: FitResult) -> Iterator[tuple[Source, FactorAgreement]]:
+    """Yield each kernel of a model of few factors: one product with it, and nothing l x l."""
+    assert isinstance(result.model, LowRankModel)
+    stack = result.completion.kernels  # type: ignore[attr-defined]
+    sources = Sources.of_dataset(result.sources, stack.names)
+    for kernel, source in zip(stack.kernels(), sources, strict=True):
+        loadings, noise = kernel_factors(source, sources.shared_constant, result.model)
+        yield source, FactorAgreement.of(kernel, source.scale, loadings, noise)
+
+
 def _visible_blocks(
     result: FitResult,
 ) -> Iterator[tuple[Hashable, xr.DataArray, xr.DataArray]]:
@@ -207,6 +234,12 @@ def _visible_blocks(
 
     That is M_vv for the paper's model, and d (s M_vv + (1 - s) T_vv + c J) with sources.
     """
+    if is_lazy(result.observed.data) and result.observed.size > MOST_ENTRIES:
+        raise KernelError(
+            "result: its kernels are not in memory, which this needs: "
+            f"{in_words(8.0 * result.observed.size)}. Fit some of the objects: "
+            "fit(stack.load(objects), ...)."
+        )
     visible = visible_objects(result.observed)
     names, matrix = visible["kernel"].values.tolist(), result.model.matrix
     scale = None

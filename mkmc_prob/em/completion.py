@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..linalg.lazy import is_large, lazy_stack
-from ..linalg.operators import entries
+from ..linalg.operators import entries, norm_of
 from ..linalg.symmetric import Matrix, Vector, symmetrize
 from ..model.factors import FactorPosterior, own_factors
 from ..model.low_rank import LowRankModel
@@ -33,15 +33,17 @@ class FactorCompletion:
         The model of the E-step.
     sources : Sources
         The sources there.
+    kernels : KernelStack
+        The incomplete kernels.
     """
 
     def __init__(self, stack: KernelStack, sources: Sources, model: LowRankModel) -> None:
-        self._stack, self.sources, self.model = stack, sources, model
+        self.kernels, self.sources, self.model = stack, sources, model
         self._kernels: dict[int, CompletedKernel] = {}
 
     def __repr__(self) -> str:
         return (
-            f"FactorCompletion of {len(self._stack.names)} kernels over "
+            f"FactorCompletion of {len(self.kernels.names)} kernels over "
             f"{len(self.model.objects)} objects by {self.model.rank} factors: "
             "rows(kernel, objects) computes rows"
         )
@@ -49,7 +51,7 @@ class FactorCompletion:
     def to_dataset(self) -> xr.Dataset:
         """Return the loadings and the noise of the model, and the constants."""
         constants = ("kernel", self.sources.constant)
-        names = np.array(self._stack.names)
+        names = np.array(self.kernels.names)
         return self.model.to_dataset().assign(constant=constants).assign_coords(kernel=names)
 
     @classmethod
@@ -69,7 +71,7 @@ class FactorCompletion:
         """Return what completes the kernel at this position: one product with its block."""
         if place not in self._kernels:
             self._kernels[place] = CompletedKernel.of(
-                self._stack.kernel(place),
+                self.kernels.kernel(place),
                 self.sources[place],
                 self.sources.shared_constant,
                 self.model,
@@ -83,12 +85,12 @@ class FactorCompletion:
         are computed where they are asked for.
         """
         size = len(self.model.objects)
-        if isinstance(self._stack, LazyStack) or is_large(len(self._stack.names) * size**2):
+        if isinstance(self.kernels, LazyStack) or is_large(len(self.kernels.names) * size**2):
             return self._lazy_stack()
-        completed = self._stack.array.copy()
+        completed = self.kernels.array.copy()
         everything = np.arange(len(self.model.objects))
         for place, values in enumerate(completed.values):
-            hidden = ~self._stack.visible[place]
+            hidden = ~self.kernels.visible[place]
             if hidden.any():
                 found = self.kernel(place).block(everything, everything)
                 values[hidden] = found[hidden]
@@ -97,9 +99,9 @@ class FactorCompletion:
         return completed.rename("completed")
 
     def _lazy_stack(self) -> xr.DataArray:
-        array, size = self._stack.array, len(self.model.objects)
+        array, size = self.kernels.array, len(self.model.objects)
         return xr.DataArray(
-            lazy_stack(len(self._stack.names), size, self._block),
+            lazy_stack(len(self.kernels.names), size, self._block),
             dims=array.dims,
             coords=array.coords,
             name="completed",
@@ -118,7 +120,7 @@ class FactorCompletion:
         LabelError
             If there is no such kernel or object.
         """
-        labels, names = self.model.objects, np.array(self._stack.names)
+        labels, names = self.model.objects, np.array(self.kernels.names)
         (place,) = match(as_labels([kernel], "kernel"), names, "kernel: there is no kernel {}.")
         wanted = as_labels(objects, "objects")
         places = match(wanted, labels, "objects: there is no object {}.")
@@ -129,6 +131,88 @@ class FactorCompletion:
             coords={"kernel": kernel, "object": labels[places], "object_bis": labels},
             name="completed",
         )
+
+
+def kernel_factors(source: Source, shared: float, model: LowRankModel) -> tuple[Matrix, Vector]:
+    """Return the loadings, the constant's included, and the noise of a kernel of scale 1."""
+    loadings, noise = own_factors(source, model.factor_loadings, model.noise_variances, shared)
+    if source.constant:
+        column = np.full((len(noise), 1), math.sqrt(source.constant))
+        loadings = np.concatenate([loadings, column], axis=1)
+    return loadings, noise
+
+
+class FactorAgreement(NamedTuple):
+    """How a kernel agrees with its covariance C = L L' + Psi under a model of few factors.
+
+    Attributes
+    ----------
+    v : ndarray of int
+        The visible objects.
+    diagonal : ndarray
+        The diagonal of S, the visible block in units of its scale.
+    posterior : FactorPosterior
+    cross : ndarray
+        S B, with B of the posterior.
+    scale, norm : float
+        The scale, and the Frobenius norm of S.
+    within : float
+        Tr L' S L.
+    """
+
+    v: NDArray[np.intp]
+    diagonal: Vector
+    posterior: FactorPosterior
+    cross: Matrix
+    scale: float
+    norm: float
+    within: float
+
+    @classmethod
+    def of(
+        cls, kernel: VisibleKernel, scale: float, loadings: Matrix, noise: Vector
+    ) -> "FactorAgreement":
+        """Return the agreement of a kernel, by one product with its visible block."""
+        posterior = FactorPosterior(loadings[kernel.v], noise[kernel.v])
+        own, p = posterior.loadings, posterior.loadings.shape[1]
+        products = kernel.moment @ np.hstack([posterior.regression, own]) / scale
+        within = float(np.einsum("ij,ij->", own, products[:, p:]))
+        diagonal = kernel.moment.diagonal() / scale
+        norm = norm_of(kernel.moment) / scale
+        return cls(kernel.v, diagonal, posterior, products[:, :p], scale, norm, within)
+
+    @property
+    def mahalanobis(self) -> float:
+        """Tr C^-1 S / n."""
+        explained = float(np.einsum("ij,ij->", self.posterior.weighted, self.cross))
+        total = float((self.diagonal / self.posterior.noise).sum()) - explained
+        return total / len(self.diagonal)
+
+    @property
+    def correlation(self) -> float:
+        """Tr S C / (||S|| ||C||); NaN for a kernel of zeros."""
+        own, noise = self.posterior.loadings, self.posterior.noise
+        lengths = np.einsum("ij,ij->i", own, own)
+        size = float(np.sum((own.T @ own) ** 2) + 2.0 * (noise @ lengths) + noise @ noise)
+        product = self.within + float(noise @ self.diagonal)
+        return product / (self.norm * math.sqrt(size)) if self.norm else math.nan
+
+    @property
+    def precision_diagonal(self) -> Vector:
+        """The diagonal of C^-1, in the kernel's own units."""
+        posterior = self.posterior
+        explained = np.einsum("ij,ij->i", posterior.loadings, posterior.regression)
+        diagonal: Vector = (1.0 - explained) / posterior.noise / self.scale
+        return diagonal
+
+    @property
+    def squared_residuals(self) -> Vector:
+        """The expected squared residuals of the objects given the others, over their variances."""
+        own, noise = self.posterior.loadings, self.posterior.noise
+        moment = self.posterior.regression.T @ self.cross
+        squares = self.diagonal + np.einsum("ij,ij->i", own @ moment - 2.0 * self.cross, own)
+        residuals: Vector = squares / noise**2 / (self.precision_diagonal * self.scale)
+        return residuals
 
 
 class CompletedKernel(NamedTuple):
@@ -157,10 +241,7 @@ class CompletedKernel(NamedTuple):
         cls, kernel: VisibleKernel, source: Source, shared: float, model: LowRankModel
     ) -> "CompletedKernel":
         """Return the completion of a kernel whose visible block is in its own units."""
-        loadings, noise = own_factors(source, model.factor_loadings, model.noise_variances, shared)
-        if source.constant:
-            column = np.full((len(noise), 1), math.sqrt(source.constant))
-            loadings = np.concatenate([loadings, column], axis=1)
+        loadings, noise = kernel_factors(source, shared, model)
         v, h = kernel.v, kernel.h
         posterior = FactorPosterior(loadings[v], noise[v])
         cross = np.empty_like(loadings)

@@ -14,9 +14,16 @@ import xarray as xr
 from threadpoolctl import threadpool_limits
 
 from ..errors import IndefiniteKernelError, KernelError
+from ..linalg.operators import work_of_product
 from ..linalg.symmetric import Matrix, Vector
 from ..model.conditional import LOG_2_PI, gaussian_entropy, gaussian_log_likelihood
-from ..model.factors import REMEDY, FactorStatistics, KernelFactors, factor_cholesky
+from ..model.factors import (
+    REMEDY,
+    FactorStatistics,
+    KernelFactors,
+    Patterns,
+    factor_cholesky,
+)
 from ..model.gaussian import GaussianModel
 from ..model.low_rank import LowRankModel
 from ..model.sources import SourceKernel, Sources
@@ -80,6 +87,8 @@ class LowRankEM(EM, structure=LowRank):
     def _prepare(self) -> None:
         self._problem.check_structure()
         self._shared = self.sources.shared_constant
+        related = self.sources.sharing > 0.0
+        self._patterns = Patterns.of(self._stack.visible & related[:, None])
         self._scale: Matrix | None = None
         if not (self._shared or self.prior.is_identity):
             self._scale = self.prior.scale_matrix(self.objects)
@@ -177,7 +186,7 @@ class LowRankEM(EM, structure=LowRank):
         model = self.own(model)
         loadings, noise = model.factor_loadings, model.noise_variances
         related = self.sources.sharing > 0.0
-        statistics = FactorStatistics(self._stack.visible & related[:, None], model.rank)
+        statistics = FactorStatistics(self._patterns, model.rank)
         kernels = []
         for k, part in enumerate(self.source_kernels):
             found = KernelFactors.of(part, loadings, noise, self._shared)
@@ -375,9 +384,10 @@ class LowRankEM(EM, structure=LowRank):
         """Return a context of one BLAS thread, unless the products with the kernels are large.
 
         Most operations are on matrices as small as the rank, where a second thread only waits.
+        Tiles are multiplied in threads of their own.
         """
-        largest = max(len(part.kernel.v) for part in self.source_kernels)
-        if largest**2 * self.structure.rank > WORTH_THREADS:
+        work = max(work_of_product(part.kernel.moment) for part in self.source_kernels)
+        if work * self.structure.rank > WORTH_THREADS:
             return nullcontext()
         limited: AbstractContextManager[Any] = threadpool_limits(1)
         return limited

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from ..em.methods import METHODS, check_method
 from ..em.problem import DEFAULT_STRENGTH, one_prior, problem_of
+from ..linalg.tiles import on_cluster
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
 from ..model.structures import PPCA, FactorAnalysis, Structure, structure_of
@@ -35,6 +36,7 @@ def fit(
     max_iter: int = 10_000,
     initial: MKMCResult | GaussianModel | xr.DataArray | pd.DataFrame | ArrayLike | None = None,
     progress: bool = False,
+    client: Any = None,
 ) -> MKMCResult:
     """Complete the kernels of `stack` mutually, by one stated model.
 
@@ -95,6 +97,9 @@ def fit(
         with five or fewer after quick fits at larger strengths.
     progress
         Whether to show a progress bar.
+    client
+        A `dask.distributed.Client`: products with kernels that are not in memory are computed on
+        its cluster. If left out, on that of the active client, if there is one.
 
     Returns
     -------
@@ -107,6 +112,8 @@ def fit(
     KernelError, LabelError, IndefiniteKernelError
         If the stack or an argument cannot be used; the message names the kernel, the object, the
         value and the remedy.
+    ClusterError
+        If the cluster does not answer any more; ``error.model`` is the last iterate.
     MonotonicityError
         If a step lowered the penalized log-likelihood by more than rounding.
 
@@ -163,13 +170,14 @@ def fit(
             problem = with_low_rank_prior(problem, factors, tol=tol, max_iter=max_iter)
         except KeyboardInterrupt:  # the default prior, then
             interrupted = True
-    solution = solve(
-        problem,
-        initial=initial,
-        method=method,
-        tol=tol,
-        max_iter=max_iter,
-        progress=progress,
-        interrupted=interrupted,
-    )
+    with on_cluster(client):
+        solution = solve(
+            problem,
+            initial=initial,
+            method=method,
+            tol=tol,
+            max_iter=max_iter,
+            progress=progress,
+            interrupted=interrupted,
+        )
     return MKMCResult.of(solution)

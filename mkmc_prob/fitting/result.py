@@ -20,8 +20,9 @@ from ..model.sources import Sources
 from ..model.structures import Full, structure_of
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import as_labels, match, name_some, with_labels
+from ..stacks.lazy_stack import LazyStack
 from ..stacks.matrix import labelled
-from ..stacks.pairs import never_seen_together, pair_counts
+from ..stacks.pairs import count_of_unseen_pairs, never_seen_together, pair_counts
 from ..stacks.pattern import tied_groups
 from ..stacks.stack import visible_objects
 from ..utils.netcdf import open_tree, write_netcdf
@@ -158,7 +159,7 @@ class MKMCResult(Solution):
 
     def _count_of_pairs(self) -> int:
         """Return how many pairs of objects no kernel shows together."""
-        return int(np.triu(self.never_seen_together().values, 1).sum())
+        return count_of_unseen_pairs(self._related())
 
     def pair_counts(self) -> xr.DataArray:
         """Count the kernels that show both objects of a pair; see `diagnostics.pair_counts`."""
@@ -230,7 +231,8 @@ class MKMCResult(Solution):
         and ``sources``; after `complete` also ``selection``. For a model of few factors,
         ``point_estimate`` holds its loadings and noise, ``completion`` those of the E-step, from
         which the completed kernels are computed again, and what has a row and a column per object
-        is left out of ``constant_data``, but for a scale of the user's.
+        is left out of ``constant_data``, but for a scale of the user's. Kernels that are not in
+        memory are left out, too.
         With `diagnostics` also ``object_predictive`` (`diagnostics.object_predictive`, which are
         not terms of the log-likelihood), ``pair_counts`` and ``kernel_agreement``, from the
         functions of those names.
@@ -250,9 +252,12 @@ class MKMCResult(Solution):
                 self.observed["object"].values,
                 "scale",
             )
+        observed = xr.Dataset({"kernels": self.observed})
+        if not self._in_memory():
+            observed = xr.Dataset(coords=self.observed.coords)
         tree = xr.DataTree.from_dict(
             {
-                "observed_data": xr.Dataset({"kernels": self.observed}),
+                "observed_data": observed,
                 "constant_data": xr.Dataset(constants),
                 "point_estimate": self._point_estimate(),
                 "sample_stats": self.trace,
@@ -284,6 +289,10 @@ class MKMCResult(Solution):
             tree.attrs["prior_factors"] = self.prior.factors
         return tree
 
+    def _in_memory(self) -> bool:
+        """Return whether the incomplete kernels are in memory."""
+        return self.completion is None or self.completion.kernels.in_memory
+
     def _point_estimate(self) -> xr.Dataset:
         """Return completed kernels and the model; of a model of few factors only the factors."""
         if isinstance(self.model, LowRankModel):
@@ -293,6 +302,7 @@ class MKMCResult(Solution):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result to a netCDF file (suffix .nc), without loss; `load_result` reads it.
 
+        Kernels that are not in memory are not written: `load_result` then takes their stack.
         The file is replaced only when the new one is complete; see
         `mkmc_prob.utils.netcdf.write_netcdf`.
 
@@ -397,13 +407,20 @@ class MKMCResult(Solution):
         return plots.plot_agreement(self, ax=ax)
 
 
-def load_result(path: str | os.PathLike[str]) -> MKMCResult:
+def load_result(path: str | os.PathLike[str], *, stack: LazyStack | None = None) -> MKMCResult:
     """Read a result that `MKMCResult.save` wrote.
+
+    Parameters
+    ----------
+    path
+        The file.
+    stack
+        The incomplete kernels, if they were not in memory: the file does not hold them.
 
     Raises
     ------
     MKMCError
-        If the file does not hold such a result.
+        If the file does not hold such a result, or its kernels, and no stack or another is given.
     FileNotFoundError
         If there is no file.
 
@@ -426,14 +443,33 @@ def load_result(path: str | os.PathLike[str]) -> MKMCResult:
             "that MKMCResult.save wrote; a stack is read by io.read_stack."
         )
     try:
-        return _from_datatree(tree)
+        return _from_datatree(tree, stack)
     except KeyError as error:
         raise MKMCError(f"{path}: damaged: {error} is missing. Save the result again.") from error
     except MKMCError as error:
         raise type(error)(f"{path}: {error}") from error
 
 
-def _from_datatree(tree: xr.DataTree) -> MKMCResult:
+def _kernels(given: xr.Dataset, stack: LazyStack | None) -> KernelStack:
+    """Return the incomplete kernels of a file, or `stack` if it is theirs."""
+    if "kernels" in given:
+        if stack is not None:
+            raise MKMCError("stack: the file holds the kernels. Leave it out.")
+        return KernelStack(given["kernels"])
+    if not isinstance(stack, LazyStack):
+        raise MKMCError(
+            "its kernels were not in memory and are not in the file. Pass their stack: "
+            "load_result(path, stack=stack)."
+        )
+    visible = given["visible"].transpose("kernel", "object")
+    same = np.array_equal(visible["object"].values, stack.objects)
+    same = same and visible["kernel"].values.tolist() == stack.names
+    if not (same and np.array_equal(visible.values.astype(bool), stack.visible)):
+        raise MKMCError("stack: its kernels or visible objects are not those of the fit.")
+    return stack
+
+
+def _from_datatree(tree: xr.DataTree, stack: LazyStack | None) -> MKMCResult:
     """Return the result that `MKMCResult.to_datatree` made `tree` of."""
     constants = with_labels(tree["constant_data"].to_dataset())
     estimate = with_labels(tree["point_estimate"].to_dataset())
@@ -450,7 +486,8 @@ def _from_datatree(tree: xr.DataTree) -> MKMCResult:
         trace["gain_constants"] = (0.0 * trace["penalized_log_likelihood"]).where(~missing)
     else:
         sources = with_labels(tree["sources"].to_dataset())
-    observed = with_labels(tree["observed_data"].to_dataset())["kernels"]
+    kernels = _kernels(with_labels(tree["observed_data"].to_dataset()), stack)
+    observed = kernels.array
     structure = structure_of(tree.attrs.get("structure", "full"))
     model: GaussianModel
     if isinstance(structure, Full):
@@ -458,7 +495,7 @@ def _from_datatree(tree: xr.DataTree) -> MKMCResult:
     else:
         model = LowRankModel.of_dataset(estimate)
         found = with_labels(tree["completion"].to_dataset())
-        completion = FactorCompletion.of_dataset(KernelStack(observed), found, sources, degrees)
+        completion = FactorCompletion.of_dataset(kernels, found, sources, degrees)
         completed = completion.stack()
     prior = WishartPrior(float(constants["strength"]), scale)
     prior.factors = str(tree.attrs.get("prior_factors", ""))

@@ -14,7 +14,7 @@ from ..em.expected import KernelExpectations
 from ..em.methods import method_of
 from ..em.problem import Problem
 from ..em.trace import trace_of
-from ..errors import IdentifiabilityWarning, warn
+from ..errors import ClusterError, IdentifiabilityWarning, warn
 from ..model.gaussian import GaussianModel
 from ..model.low_rank import LowRankModel
 from ..model.prior import WishartPrior
@@ -23,6 +23,7 @@ from ..model.structures import Full, LowRank, Structure
 from ..stacks.labels import name_some
 from ..stacks.moments import block_moments
 from ..stacks.stack import warn_of_scales
+from ..utils.memory import check_memory
 from .unseen import Unseen
 
 #: A loose ascent ends when the estimated gain is below this many nats per visible object, with this
@@ -30,6 +31,9 @@ from .unseen import Unseen
 LOOSE, FEWEST_STEPS, MOST_STEPS = 1e-3, 2, 500
 #: With so few factors an ascent starts from a path of strengths, the first of which is this one.
 FEW_FACTORS, FIRST_STRENGTH = 5, 10.0
+#: How many l x l matrices an ascent of the full structure holds at once, beside two per kernel
+#: (measured: docs/benchmarks.md, Memory).
+MATRICES = {"geodesic": 22, "em": 9}
 #: A constant that is larger than the variance within each kernel is worth a warning.
 LARGE_CONSTANT = 1.0
 
@@ -79,6 +83,7 @@ def solve(
     After a KeyboardInterrupt the solution is what was reached; if it was `interrupted` before, one
     EM step from the start.
     """
+    _check_memory(problem, method)
     em, aside = seen_problem(problem)
     if isinstance(initial, Solution):
         initial = initial.model
@@ -92,9 +97,25 @@ def solve(
             ascent = Ascent(chosen, starting_model(em, start), tol=tol)
         ascent.run(max_iter=max_iter, progress=progress)
         return _solution(ascent, aside, problem, method)
+    except ClusterError as error:
+        error.model = ascent.model
+        raise
     except KeyboardInterrupt:  # what was reached is kept: only a second Ctrl-C discards it
         ascent.interrupted = True
         return _solution(ascent, aside, problem, method)
+
+
+def _check_memory(problem: Problem, method: str) -> None:
+    """Raise MKMCError if a fit of the full structure would not fit in memory."""
+    if not isinstance(problem.structure, Full):
+        return
+    kernels, size = problem.stack.visible.shape
+    arrays = MATRICES.get(method, MATRICES["em"]) + 2 * kernels
+    check_memory(
+        8.0 * arrays * size**2,
+        f"a fit of {kernels} kernels over {size} objects",
+        "Use a model of few factors: structure=PPCA(20).",
+    )
 
 
 def starting_model(em: EM, model: GaussianModel | None = None) -> GaussianModel:

@@ -50,6 +50,11 @@ class SymmetricOperator:
         self._diagonal, self._sums = diagonal, sums
         self.unit, self.shift = 1.0, 0.0
 
+    @property
+    def form(self) -> str:
+        """What is kept of the matrix, in words."""
+        raise NotImplementedError
+
     def __len__(self) -> int:
         return len(self._diagonal)
 
@@ -95,6 +100,11 @@ class SymmetricOperator:
         sizes: Vector = self._sums.sizes / self.unit + len(self) * abs(self.shift)
         return sizes
 
+    @property
+    def work(self) -> float:
+        """The multiplications in a product with a column that BLAS threads can share."""
+        return 0.0
+
     def _product(self, columns: Matrix, shift: float) -> Matrix:
         """Return (Q - shift J) X."""
         raise NotImplementedError
@@ -128,6 +138,16 @@ class FeatureOperator(SymmetricOperator):
             sizes[rows] = np.abs(part) @ absolute / count
         total, norm = float(sums @ sums) / count, float(np.linalg.norm(gram)) / count
         super().__init__(diagonal, Sums(total, norm, sizes))
+
+    @property
+    def form(self) -> str:
+        """See `SymmetricOperator`."""
+        return f"{self.features.shape[1]} features, {self.features.dtype}"
+
+    @property
+    def work(self) -> float:
+        """See `SymmetricOperator`."""
+        return 2.0 * self.features.size
 
     def _parts(self) -> Any:
         """Yield slices of rows, and the features of these rows as float64."""
@@ -169,6 +189,11 @@ class SparseOperator(SymmetricOperator):
         norm = math.sqrt(float((matrix.data**2).sum())) if matrix.nnz else 0.0
         super().__init__(matrix.diagonal(), Sums(float(matrix.sum()), norm, sizes))
 
+    @property
+    def form(self) -> str:
+        """See `SymmetricOperator`."""
+        return f"{self.matrix.nnz} entries, sparse"
+
     def _product(self, columns: Matrix, shift: float) -> Matrix:
         found: Matrix = self.matrix @ columns
         if shift:
@@ -183,6 +208,16 @@ class SparseOperator(SymmetricOperator):
 def is_operator(matrix: Any) -> TypeGuard[SymmetricOperator]:
     """Return whether a matrix is given by its products, rather than by its entries."""
     return isinstance(matrix, SymmetricOperator)
+
+
+def work_of_product(matrix: Any) -> float:
+    """Return the multiplications of BLAS in a product of an array or an operator with a column."""
+    return matrix.work if is_operator(matrix) else float(matrix.size)
+
+
+def norm_of(matrix: Any) -> float:
+    """Return the Frobenius norm of an array or an operator, in the operator's own units."""
+    return matrix.norm if is_operator(matrix) else float(np.linalg.norm(matrix))
 
 
 def entries(matrix: Any, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:

@@ -5,19 +5,30 @@ on a cluster if a `dask.distributed` client is active. Sums are taken in a fixed
 result does not depend on which task ends first.
 """
 
-from typing import Any, NamedTuple
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ClusterError
+from ..errors import ClusterError, MKMCError
 from .operators import Sums, SymmetricOperator
 from .symmetric import Matrix, Vector
+
+T = TypeVar("T")
 
 #: The rows and columns of a tile where the array does not say.
 TILE = 1_500
 #: Rows of a tile that are multiplied at a time.
 ROWS = 128
+#: The modules whose errors say that a cluster, or a worker, is gone.
+CLUSTER = ("distributed.", "asyncio.")
+#: How often a product is tried if workers die.
+TRIES = 3
 #: Tiles with fewer or more rows than this are read as others.
 LEAST_TILE, LARGEST_TILE = 250, 4_096
 
@@ -28,51 +39,80 @@ def compute(tasks: list[Any]) -> list[Any]:
     Raises
     ------
     ClusterError
-        If the cluster is gone, or a worker died several times over a task.
+        If the cluster is gone, or workers died repeatedly over a task.
     """
     from dask.base import compute as by_dask
 
-    try:
+    with answering():
         return list(by_dask(*tasks))  # type: ignore[no-untyped-call]
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] != "distributed" and not isinstance(
-            error, OSError | TimeoutError
-        ):
-            raise
-        if _client() is None and isinstance(error, OSError):
-            raise  # of a file
-        raise ClusterError(
-            f"the cluster does not answer ({type(error).__name__}: {error}). Start it again, and "
-            "continue from the last iterate: fit(..., initial=error.model)."
-        ) from error
 
 
-def _client() -> Any:
+def active_client() -> Any:
     """Return the active client of `dask.distributed`, None if there is none."""
-    import sys
-
-    if "distributed" not in sys.modules:
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
         return None
-    import distributed
-
     try:
-        return distributed.default_client()  # type: ignore[no-untyped-call]
+        return distributed.default_client()
     except ValueError:
         return None
 
 
+@contextmanager
+def on_cluster(client: Any) -> Iterator[None]:
+    """Compute products with tiles on the cluster of `client`; on the active one if it is None."""
+    if client is None:
+        yield
+        return
+    if not hasattr(client, "as_current"):
+        raise MKMCError(
+            f"client: {type(client).__name__} found; pass dask.distributed.Client(address)."
+        )
+    with client.as_current():
+        yield
+
+
 def shared(values: list[Any]) -> list[Any]:
-    """Return arrays that many tasks take; with a cluster they are sent once, not with each task."""
-    client = _client()
+    """Return arrays that many tasks take; a cluster gets them once, not with each task."""
+    client = active_client()
     if client is None:
         return values
-    try:
+    with answering():
         return list(client.scatter(values, hash=False))
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Turn the errors of a cluster that does not answer into a ClusterError."""
+    client = active_client()
+    try:
+        yield
     except Exception as error:
+        lost = isinstance(error, CancelledError | TimeoutError | ConnectionError)
+        lost = lost or type(error).__module__.startswith(CLUSTER)
+        if client is None or not (lost or client.status != "running"):
+            raise
         raise ClusterError(
             f"the cluster does not answer ({type(error).__name__}: {error}). Start it again, and "
             "continue from the last iterate: fit(..., initial=error.model)."
         ) from error
+
+
+def again_if_workers_died(product: Callable[..., T]) -> Callable[..., T]:
+    """Repeat a product if a worker died with the arrays that were sent to it, and others live."""
+
+    @functools.wraps(product)
+    def repeated(*args: Any) -> T:
+        for _ in range(TRIES - 1):
+            try:
+                return product(*args)
+            except ClusterError:
+                client = active_client()
+                if client is None or client.status != "running":
+                    raise
+        return product(*args)
+
+    return repeated
 
 
 def as_tiles(array: Any) -> Any:
@@ -128,6 +168,12 @@ class TiledOperator(SymmetricOperator):
         self.strips = strips_of(array.chunks[0], visible)
         self._tiles = array.to_delayed()
 
+    @property
+    def form(self) -> str:
+        """See `SymmetricOperator`."""
+        return f"tiles of {self.array.chunks[0][0]}, {self.array.dtype}"
+
+    @again_if_workers_died
     def _product(self, columns: Matrix, shift: float) -> Matrix:
         from dask.delayed import delayed
 
@@ -200,6 +246,12 @@ class FeatureTiles(SymmetricOperator):
         whole = np.concatenate(sizes) / self.count if sizes else np.zeros(0)
         super().__init__(diagonal / self.count, Sums(total, norm, whole))
 
+    @property
+    def form(self) -> str:
+        """See `SymmetricOperator`."""
+        return f"{self.count} features, {self.features.dtype}, in tiles of rows"
+
+    @again_if_workers_died
     def _product(self, columns: Matrix, shift: float) -> Matrix:
         from dask.delayed import delayed
 

@@ -9,6 +9,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..linalg.cholesky import cholesky, inverse, log_determinant, solve
 from ..linalg.symmetric import Matrix, Vector, symmetrize
@@ -204,6 +205,27 @@ def own_factors(
     return scaled, own
 
 
+class Patterns(NamedTuple):
+    """Which objects are visible in the same kernels.
+
+    Attributes
+    ----------
+    of_object : ndarray of int, shape (l,)
+        The number of each object's pattern.
+    shown : ndarray of bool, shape (patterns, K)
+        In which kernels the objects of a pattern are visible.
+    """
+
+    of_object: NDArray[np.intp]
+    shown: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, visible: NDArray[np.bool_]) -> "Patterns":
+        """Return the patterns of a mask of shape (K, l)."""
+        shown, of_object = np.unique(visible.T, axis=0, return_inverse=True)
+        return cls(of_object.reshape(-1), shown)
+
+
 class FactorStatistics:
     """The expected sufficient statistics of y = W z + e, summed over the kernels and the prior.
 
@@ -228,12 +250,10 @@ class FactorStatistics:
         The sum of nu over all of them.
     """
 
-    def __init__(self, visible: Matrix, rank: int) -> None:
-        rows, self.patterns = np.unique(visible.T, axis=0, return_inverse=True)
-        self.patterns = self.patterns.reshape(-1)
-        self._shown = rows  # pattern by kernel
-        size = visible.shape[1]
-        self.factor_moments = np.zeros((len(rows), rank, rank))
+    def __init__(self, patterns: Patterns, rank: int) -> None:
+        self.patterns, self._shown = patterns
+        size = len(self.patterns)
+        self.factor_moments = np.zeros((len(self._shown), rank, rank))
         self.cross, self.squares = np.zeros((size, rank)), np.zeros(size)
         self.counts = np.zeros(size)
         self.total, self.weight, self.constant = np.zeros((rank, rank)), 0.0, 0.0
@@ -255,7 +275,7 @@ class FactorStatistics:
             cross = (moved + kappa[:, None] * found.cross)[:, : self.rank]
             squares = np.einsum("ij,ij->i", moved + 2.0 * kappa[:, None] * found.cross, known)
             squares += kappa**2 * found.squares + noise[v] * (1.0 - share) / psi
-        shown = self._shown[:, k].astype(bool)
+        shown = self._shown[:, k]
         self._add(found, part.degrees, v, shown, cross, squares)
         self.constant += part.degrees * len(v) * LOG_2_PI
 

@@ -14,6 +14,7 @@ from ..linalg.lazy import is_large, lazy_stack
 from ..linalg.symmetric import Matrix, Vector, symmetrize
 from ..stacks.labels import Labels, as_labels
 from ..stacks.matrix import labelled
+from ..utils.memory import check_memory
 from .factors import FactorPosterior
 from .gaussian import GaussianModel
 
@@ -158,11 +159,17 @@ class LowRankModel(GaussianModel):
     @cached_property
     def matrix(self) -> Matrix:  # type: ignore[override]
         """M = W W' + D, l x l."""
+        self._check_memory()
         matrix = self.factor_loadings @ self.factor_loadings.T
         matrix.flat[:: len(matrix) + 1] += self.noise_variances
         matrix = symmetrize(matrix)
         matrix.flags.writeable = False
         return matrix
+
+    def _check_memory(self) -> None:
+        size = len(self.objects)
+        remedy = "Use its loadings and noise, or covariance.sel(object=some, object_bis=some)."
+        check_memory(24.0 * size**2, f"the matrix of {size} objects", remedy)
 
     @property
     def covariance(self) -> xr.DataArray:
@@ -194,6 +201,7 @@ class LowRankModel(GaussianModel):
     @property
     def precision(self) -> Matrix:
         """M^-1 = D^-1 - D^-1 W G^-1 W' D^-1, l x l."""
+        self._check_memory()
         posterior = self.posterior
         precision = symmetrize(-(posterior.weighted @ posterior.regression.T))
         precision.flat[:: len(precision) + 1] += 1.0 / self.noise_variances

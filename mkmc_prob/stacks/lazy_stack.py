@@ -64,14 +64,12 @@ class LazyStack(KernelStack):
             own[kernel.v] = True
 
     def __repr__(self) -> str:
-        return (
-            f"LazyStack of {len(self.names)} kernels over {len(self.objects)} objects, not in "
-            "memory: "
-            + ", ".join(
-                f"{name!r} ({type(kernel.block).__name__}, {len(kernel.v)} visible)"
-                for name, kernel in zip(self.names, self._kernels, strict=True)
-            )
-        )
+        head = f"LazyStack of {len(self.names)} kernels over {len(self.objects)} objects"
+        lines = [
+            f"{name!r}: {len(kernel.v)} objects, {kernel.block.form}"
+            for name, kernel in zip(self.names, self._kernels, strict=True)
+        ]
+        return "\n  ".join([head, *lines])
 
     def kernel(self, k: int) -> VisibleKernel:
         """Return the kernel at this position, with an operator for its visible block."""

@@ -3,7 +3,11 @@
 import numpy as np
 import xarray as xr
 
+from ..utils.memory import check_memory
 from .stack import visible_objects
+
+#: Patterns of visibility that are compared with all others at a time.
+PATTERNS = 1_000
 
 
 def pair_counts(stack: xr.DataArray) -> xr.DataArray:
@@ -32,6 +36,8 @@ def pair_counts(stack: xr.DataArray) -> xr.DataArray:
            [1, 0, 1]])
     """
     visible = visible_objects(stack)
+    size = visible.sizes["object"]
+    check_memory(24.0 * size**2, f"the pairs of {size} objects", "Take some objects: .sel(...).")
     indicator = visible.values.astype(np.float64)
     objects = visible["object"].values
     return xr.DataArray(
@@ -75,3 +81,20 @@ def never_seen_together(stack: xr.DataArray) -> xr.DataArray:
     never.name = "never_seen_together"
     never.attrs = {"long_name": "pairs of objects never observed together"}
     return never
+
+
+def count_of_unseen_pairs(stack: xr.DataArray) -> int:
+    """Return how many pairs of different objects no kernel shows together.
+
+    Objects that are visible in the same kernels are counted as one pattern, so that nothing l x l
+    is formed.
+    """
+    visible = visible_objects(stack).transpose("kernel", "object").values
+    patterns, counts = np.unique(visible.T, axis=0, return_counts=True)
+    shown, number = patterns.astype(np.float64), counts.astype(np.int64)
+    ordered = 0
+    for start in range(0, len(shown), PATTERNS):
+        part = slice(start, start + PATTERNS)
+        ordered += int(number[part] @ (shown[part] @ shown.T == 0.0) @ number)
+    # An object that no kernel shows forms such a pair with itself, which does not count.
+    return (ordered - int(number[~patterns.any(axis=1)].sum())) // 2

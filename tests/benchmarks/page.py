@@ -26,6 +26,10 @@ PARTS = (
     "quality",
     "few_factors",
     "relationship",
+    "disk",
+    "features",
+    "growth_of_forms",
+    "threads",
 )
 INTRODUCTION = """\
 # Benchmarks

@@ -13,7 +13,7 @@ import mkmc_prob
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("start", "bring-your-own", "model", "choosing", "after", "posterior", "study")
-PAGES += ("structures", "developing")
+PAGES += ("structures", "large", "cluster", "developing")
 TEXT = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
 #: Cells, whose outputs the site shows, and plain blocks. Both are run.
 CODE = re.compile(r"^```(?:\{code-cell\} ipython3|python)\n(.*?)^```", re.M | re.S)
