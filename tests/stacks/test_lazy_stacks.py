@@ -112,7 +112,7 @@ def test_loaded_it_is_the_stack_of_the_same_matrices_in_memory(kind, tmp_path):
     assert_same(lazy.load(), dense)
     assert_same(lazy.load([7, 2]), dense.sel(object=[7, 2], object_bis=[7, 2]))
     assert_same(lazy.array.drop_vars("visible").compute(), dense)
-    assert repr(lazy).startswith("LazyStack of 2 kernels over 12 objects, not in memory: 'one'")
+    assert repr(lazy).startswith("LazyStack of 2 kernels over 12 objects\n  'one': 12 objects, ")
 
 
 def test_kinds_mix(tmp_path):
