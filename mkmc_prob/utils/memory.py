@@ -50,6 +50,7 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
 def in_words(size: float) -> str:
     """Return a number of bytes with a unit.
 
+    >>> from mkmc_prob.utils.memory import in_words
     >>> in_words(6.4e9)
     '6.4 GB'
     """
