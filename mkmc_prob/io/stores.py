@@ -78,7 +78,15 @@ def _is_store(path: Path) -> bool:
 
 
 def _put(group: Any, name: str, values: Any) -> None:
-    group.create_array(name, data=np.ascontiguousarray(values))
+    """Write a small array; the fill value, which stands for a chunk that was lost, is not in it."""
+    values = np.ascontiguousarray(values)
+    # NaN; the smallest integer; of text, a byte that UTF-8 has not.
+    fill: Any = np.nan if values.dtype.kind == "f" else np.iinfo(values.dtype).min
+    fill = 255 if values.dtype == np.uint8 else fill
+    array = group.create_array(
+        name, shape=values.shape, dtype=values.dtype, chunks=(len(values) or 1,), fill_value=fill
+    )
+    array[:] = values
 
 
 def _encoded(labels: Labels) -> Any:
@@ -110,6 +118,12 @@ def _write_kernel(group: Any, k: int, block: Any, dtype: np.dtype[Any], name: An
             "scipy.sparse.save_npz."
         )
     n = len(block)
+    largest = float(np.abs(block.diagonal()).max(initial=0.0))
+    if dtype == np.float32 and largest and not 1e-30 <= largest <= 1e30:
+        raise KernelError(
+            f"kernel {name!r}: its largest diagonal entry is {largest:.3g}, too far from 1 for "
+            "float32. Rescale the kernel, or leave dtype out."
+        )
     values = _array(group, f"{k}/values", (n, n), dtype, CHUNK)
     for rows, columns in _tiles(n):
         tile = _entries(block, rows, columns)
@@ -146,7 +160,9 @@ def _check(group: Any, stack: KernelStack) -> None:
         if "values" not in own or not own["values"].shape[0]:
             continue
         labels = stack.objects[own["places"][:]].tolist()
-        read: Any = stack_kernels({name: as_tiles(own["values"])}, objects=labels)
+        everything = np.ones((1, len(labels)), dtype=bool)  # NaN is an error
+        tiles = as_tiles(own["values"])
+        read: Any = stack_kernels({name: tiles}, objects=labels, visible=everything)
         operator = read.kernel(0).moment
         _put(own, "diagonal", operator.diagonal())
         _put(own, "sizes", operator.sizes)
@@ -155,18 +171,24 @@ def _check(group: Any, stack: KernelStack) -> None:
 
 def _stack_of(group: Any, path: Path) -> LazyStack:
     """Return the stack in a store of `write_store`."""
-    labels = _decoded(group["objects"][:], group.attrs["objects"])
+
+    def whole(array: Any, what: str) -> Any:
+        """Return an array, of which no chunk is missing."""
+        absent = array.nchunks - array.nchunks_initialized
+        if absent and array.size:
+            raise KernelError(
+                f"{path}: damaged: of {what} {absent} of {array.nchunks} chunks are missing. Copy "
+                "the store again, or write it again."
+            )
+        return array
+
+    labels = _decoded(whole(group["objects"], "the objects")[:], group.attrs["objects"])
     kernels = []
     for k, name in enumerate(group.attrs["kernels"]):
         own = group[str(k)]
-        places = own["places"][:]
-        array = own["features"] if "features" in own else own["values"]
-        written = array.nchunks_initialized
-        if written != array.nchunks and array.size:
-            raise KernelError(
-                f"{path}: damaged: of kernel {name!r} {array.nchunks - written} of {array.nchunks} "
-                "chunks are missing. Copy the store again, or write it again."
-            )
+        what = f"kernel {name!r}"
+        places = whole(own["places"], what)[:]
+        array = whole(own["features"] if "features" in own else own["values"], what)
         everything = np.arange(len(places))
         operator: SymmetricOperator
         if "features" in own:
@@ -176,8 +198,9 @@ def _stack_of(group: Any, path: Path) -> LazyStack:
                 as_tiles(array), everything, np.zeros(0), Sums(0.0, 0.0, np.zeros(0))
             )
         else:
-            sums = Sums(own.attrs["total"], own.attrs["norm"], own["sizes"][:])
-            operator = TiledOperator(as_tiles(array), everything, own["diagonal"][:], sums)
+            diagonal, sizes = (whole(own[name], what)[:] for name in ("diagonal", "sizes"))
+            sums = Sums(own.attrs["total"], own.attrs["norm"], sizes)
+            operator = TiledOperator(as_tiles(array), everything, diagonal, sums)
         kernels.append(LazyKernel(places.astype(np.intp), operator, own.attrs["eps"]))
     return LazyStack(list(group.attrs["kernels"]), labels, kernels)
 

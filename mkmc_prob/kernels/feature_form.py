@@ -8,6 +8,7 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import KernelError
+from ..linalg.lazy import dask_array
 
 
 class Features:
@@ -21,9 +22,9 @@ class Features:
     ----------
     values
         X, objects x features: a `DataFrame`, whose index holds the objects; a 2-D `DataArray`,
-        whose first dim does; an array; or a dask array in chunks of rows. float32 stays float32 in
-        memory; products are computed in float64. An object whose whole row is NaN is hidden.
-        Center and scale the columns before, if their means and units should not count.
+        whose first dim does; an array; or a dask or zarr array in chunks of rows. float32 stays
+        float32 in memory; products are computed in float64. An object whose whole row is NaN is
+        hidden. Center and scale the columns before, if their means and units should not count.
     objects
         The labels of the rows, if X has none.
 
@@ -70,6 +71,9 @@ class Features:
             )
         if values.dtype.kind not in "biuf":
             raise KernelError(f"features: dtype {values.dtype} found; real numbers are needed.")
+        if type(values).__module__.partition(".")[0] == "zarr":
+            chunks = (values.chunks[0], values.shape[1])
+            values = dask_array("features", values).from_array(values, chunks=chunks)
         if values.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             values = values.astype(np.float64)
         self.values, self.objects = values, labels

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import MKMCError
 from .symmetric import Matrix
 
 #: An array of more entries than this (1 GiB) is not computed as a whole.
@@ -26,6 +27,18 @@ def is_large(entries: int) -> bool:
     except ImportError:
         return False
     return bool(dask.array)
+
+
+def dask_array(what: str, found: Any) -> Any:
+    """Return the module `dask.array`; raise MKMCError that `found` needs it, if there is none."""
+    try:
+        import dask.array
+    except ImportError as error:
+        raise MKMCError(
+            f"{what}: {type(found).__name__} found, for which dask is needed: "
+            "pip install 'mkmc-prob[large]'."
+        ) from error
+    return dask.array
 
 
 def is_lazy(array: Any) -> bool:

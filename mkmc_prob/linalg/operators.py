@@ -66,7 +66,7 @@ class SymmetricOperator:
 
     def __matmul__(self, columns: Matrix) -> Matrix:
         """Return S X."""
-        whole = columns.reshape(len(self), -1)
+        whole = columns if columns.ndim == 2 else columns[:, None]  # also of no rows
         found = self._product(whole, self.unit * self.shift) / self.unit
         return found.reshape(columns.shape)
 

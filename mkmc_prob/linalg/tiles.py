@@ -284,6 +284,7 @@ def _rows(part: Any, inside: NDArray[np.intp] | None) -> Matrix:
     return np.asarray(block, dtype=np.float64)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is too large is refused later
 def feature_sums(part: Any, inside: Any) -> tuple[Vector, Vector, Matrix, Vector]:
     """Return sums of the features, of their absolute values, X'X, and the squares of each row."""
     rows = _rows(part, inside)
@@ -291,6 +292,7 @@ def feature_sums(part: Any, inside: Any) -> tuple[Vector, Vector, Matrix, Vector
     return rows.sum(axis=0), np.abs(rows).sum(axis=0), rows.T @ rows, squares
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def absolute_product(part: Any, inside: Any, columns: Vector) -> Vector:
     """Return abs(X) c."""
     product: Vector = np.abs(_rows(part, inside)) @ columns
@@ -342,7 +344,7 @@ def tile_product(
     across, buffer = np.ascontiguousarray(left.T), np.empty((ROWS, tile.shape[1]))
     for start in range(0, len(tile), ROWS):  # both products while the rows are in the cache
         rows = slice(start, start + ROWS)
-        block = np.subtract(tile[rows], shift, out=buffer[: len(tile[rows])])
+        block = np.subtract(tile[rows], shift, out=buffer[: len(tile[rows])], dtype=np.float64)
         np.matmul(block, right, out=one[rows])
         two += across[:, rows] @ block
     return one, two.T

@@ -14,7 +14,7 @@ from ..linalg.rounding import eps_of
 from ..utils.arguments import checked, choice
 from .definite import check_definite
 from .labels import Labels, as_labels, warn_of_lookalikes
-from .lazy_build import build_lazy_stack, is_out_of_memory
+from .lazy_build import as_lazy_array, build_lazy_stack, is_out_of_memory
 from .lazy_stack import LazyStack
 from .matrix import (
     LabeledMatrix,
@@ -75,8 +75,8 @@ def stack_kernels(
           `xarray.DataArray`), which may cover different objects in different orders,
         - a mapping from kernel names to plain square arrays, which all cover the same objects,
         - one array of shape (K, l, l), or an existing stack,
-        - a mapping in which some kernels are not in memory: dask, zarr or memory-mapped arrays
-          (`numpy.memmap`), a `DataArray` over a dask array, which may be labeled,
+        - a mapping or a list in which some kernels are not in memory: dask, zarr or memory-mapped
+          arrays (`numpy.memmap`), a `DataArray` over a dask array, which may be labeled,
           `scipy.sparse` matrices, or `kernels.Features`.
 
         An object is hidden in a kernel if the kernel has no row for it, or if its whole row and
@@ -140,6 +140,8 @@ def stack_kernels(
         eps = input_eps(kernels.transpose(*DIMS))
         kernels = kernels.assign_coords(rounding=("kernel", eps))
         kernels = {name: kernels.sel(kernel=name) for name in found.tolist()}
+    if isinstance(kernels, LazyStack):
+        raise KernelError("kernels: a LazyStack, which is a stack already. Use it as it is.")
     if isinstance(kernels, Mapping):
         if names is not None:
             raise LabelError("names: the kernels are named already. Omit it.")
@@ -183,12 +185,16 @@ def _unnamed(kernels: Any) -> list[Any]:
             raise LabelError(
                 "kernels: labeled matrices without names. Pass a mapping from names to matrices."
             )
-        matrices = [as_array(matrix, f"kernels[{k}]") for k, matrix in enumerate(kernels)]
+        matrices = [
+            matrix if is_out_of_memory(matrix) else as_array(matrix, f"kernels[{k}]")
+            for k, matrix in enumerate(kernels)
+        ]
     else:
-        array = as_array(kernels, "kernels")
+        array = as_lazy_array(kernels)
+        array = as_array(kernels, "kernels") if array is None else array
         matrices = list(array) if array.ndim else [array]
     for k, matrix in enumerate(matrices):
-        if matrix.ndim != 2:
+        if not isinstance(matrix, Features) and matrix.ndim != 2:
             raise KernelError(
                 f"kernels[{k}]: shape {matrix.shape} is not a matrix; kernels has shape (K, l, l). "
                 "Pass a single matrix as a mapping, {name: Q}."

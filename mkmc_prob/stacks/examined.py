@@ -68,12 +68,10 @@ def tiled_operator(
             else:
                 sizes[two.places] += found.columns
         advance()
+    if row is None:
+        _check_all_hidden(given, {strip.number for strip in strips}, advance)
     names = labels[places].tolist()
-    if 0.0 < largest < 1.0 / LARGEST_ENTRY:
-        raise KernelError(
-            f"{what}: its largest entry is {largest:.3g}; below {1 / LARGEST_ENTRY:g}, products of "
-            "entries vanish. Rescale the kernel."
-        )
+    _check_largest(what, largest)
     if worst.size > max(ASYMMETRY_TOLERANCE, 16 * given.eps) * largest:
         raise KernelError(
             f"{what}: not symmetric: the entry of objects {names[worst.row]!r} and "
@@ -103,6 +101,7 @@ def sparse_operator(given: Given, row: Mask | None) -> tuple[SymmetricOperator, 
             "Replace it, or hide the object: visible= says which objects are visible."
         )
     largest = float(sizes.max(initial=0.0))
+    _check_largest(what, largest)
     apart = abs(matrix - matrix.T).tocoo()
     if apart.nnz and apart.data.max() > max(ASYMMETRY_TOLERANCE, 16 * given.eps) * largest:
         i, j = (int(where[int(apart.data.argmax())]) for where in apart.coords)
@@ -141,10 +140,11 @@ def feature_operator(given: Given, row: Mask | None) -> tuple[SymmetricOperator,
         )
     places = np.flatnonzero(visible)
     operator: SymmetricOperator
-    if tiled:
-        operator = FeatureTiles(values, places)
-    else:
-        operator = FeatureOperator(values if visible.all() else values[places])
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused below
+        if tiled:
+            operator = FeatureTiles(values, places)
+        else:
+            operator = FeatureOperator(values if visible.all() else values[places])
     diagonal = operator.diagonal()
     if not (diagonal <= LARGEST_ENTRY).all():
         at = int(np.argmin(diagonal <= LARGEST_ENTRY))
@@ -152,6 +152,7 @@ def feature_operator(given: Given, row: Mask | None) -> tuple[SymmetricOperator,
             f"{given.what}: the features of object {given.objects[places].tolist()[at]!r} are "
             "infinite or too large. Replace them, or rescale the features."
         )
+    _check_largest(given.what, float(diagonal.max(initial=0.0)))
     return operator, visible
 
 
@@ -215,8 +216,9 @@ class Tile(NamedTuple):
     asymmetry : Asymmetry
     bad : tuple or None
         Row, column and value of an entry that is not a number in range.
-    shown : int or None
-        The place of a hidden object, in the tile's rows, that has entries other than NaN.
+    shown : tuple or None
+        A hidden object that has entries other than NaN: 0 if it is one of the tile's rows, 1 if
+        one of its columns, and its place among them.
     """
 
     rows: Vector
@@ -227,7 +229,7 @@ class Tile(NamedTuple):
     diagonal: Vector | None
     asymmetry: Asymmetry
     bad: tuple[int, int, float] | None
-    shown: int | None
+    shown: tuple[int, int] | None
 
 
 def _examine(tile: Any, lower: Any, one: Strip, two: Strip, by_nan: bool) -> Any:
@@ -236,6 +238,7 @@ def _examine(tile: Any, lower: Any, one: Strip, two: Strip, by_nan: bool) -> Any
     return delayed(examine)(tile, lower, one.inside, two.inside, by_nan)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # infinite and too large entries are refused
 def examine(tile: Any, lower: Any, rows: Any, columns: Any, by_nan: bool) -> Tile:
     """Return what the checks need of a tile; `lower` is the tile across the diagonal, if another.
 
@@ -248,11 +251,10 @@ def examine(tile: Any, lower: Any, rows: Any, columns: Any, by_nan: bool) -> Til
     if bad and not _bad(block):
         bad = bad[1], bad[0], bad[2]
     shown = None
-    if by_nan and rows is not None and not bad:
-        hidden = np.setdiff1d(np.arange(tile.shape[0]), rows)
-        entries = ~np.isnan(np.asarray(tile)[hidden])
-        if entries.any():
-            shown = int(hidden[int(entries.any(axis=1).argmax())])
+    if by_nan and not bad:
+        shown = numbers_of_hidden(tile, rows, columns)
+        if shown is None and lower is not None:
+            shown = numbers_of_hidden(np.asarray(lower).T, rows, columns)
     difference = np.abs(block - other.T)
     i, j = np.unravel_index(int(np.argmax(difference)), difference.shape)
     size = float(difference[i, j])
@@ -269,6 +271,34 @@ def examine(tile: Any, lower: Any, rows: Any, columns: Any, by_nan: bool) -> Til
         bad,
         shown,
     )
+
+
+def numbers_of_hidden(tile: Any, rows: Any, columns: Any) -> tuple[int, int] | None:
+    """Return an object that is not visible, but has entries other than NaN; see `Tile.shown`."""
+    block = np.asarray(tile)
+    for axis, inside in enumerate((rows, columns)):
+        if inside is None:
+            continue
+        hidden = np.setdiff1d(np.arange(block.shape[axis]), inside)
+        numbers = ~np.isnan(block.take(hidden, axis=axis)).all(axis=1 - axis)
+        if numbers.any():
+            return axis, int(hidden[int(numbers.argmax())])
+    return None
+
+
+def _check_all_hidden(given: Given, seen: set[int], advance: Callable[[], Any]) -> None:
+    """Raise KernelError if rows of tiles without visible objects have entries other than NaN."""
+    from dask.delayed import delayed
+
+    tiles, task, nobody = given.matrix.to_delayed(), delayed(numbers_of_hidden), np.zeros(0, int)
+    for i in (i for i in range(len(tiles)) if i not in seen):
+        others = [j for j in range(len(tiles)) if j in seen or j >= i]
+        tasks = [task(tiles[i, j], nobody, None) for j in others]
+        tasks += [task(tiles[j, i], None, nobody) for j in others if j != i]
+        for found in compute(tasks):
+            if found is not None:
+                raise _numbers_elsewhere(given, i, found[1])
+        advance()
 
 
 def _bad(block: NDArray[np.float64]) -> tuple[int, int, float] | None:
@@ -299,11 +329,26 @@ def _raise_of_entries(
             f"{value:.6g} (rows {row} and {column} of the array). {remedy}"
         )
     if found.shown is not None:
-        at = found.shown + sum(given.matrix.chunks[0][: one.number])
+        axis, place = found.shown
+        raise _numbers_elsewhere(given, (one, two)[axis].number, place)
+
+
+def _numbers_elsewhere(given: Given, number: int, place: int) -> KernelError:
+    """Return the error about a hidden object, at this place in the row of tiles `number`."""
+    at = place + sum(given.matrix.chunks[0][:number])
+    return KernelError(
+        f"{given.what}: object {given.objects.tolist()[at]!r} (row {at} of the array) has NaN on "
+        "the diagonal, but numbers elsewhere. Objects are hidden as a whole: set the whole row and "
+        "column to NaN, or fill in the entry. NaN in a whole tile can be a chunk that was never "
+        "written."
+    )
+
+
+def _check_largest(what: str, largest: float) -> None:
+    if 0.0 < largest < 1.0 / LARGEST_ENTRY:
         raise KernelError(
-            f"{given.what}: object {labels[at]!r} (row {at} of the array) has NaN on the diagonal, "
-            "but numbers elsewhere. Objects are hidden as a whole: set the whole row and column to "
-            "NaN, or fill in the entry."
+            f"{what}: its largest entry is {largest:.3g}; below {1 / LARGEST_ENTRY:g}, products of "
+            "entries vanish. Rescale the kernel."
         )
 
 

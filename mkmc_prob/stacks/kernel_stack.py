@@ -7,10 +7,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from ..errors import KernelError
 from ..linalg.blocks import Indices
 from .labels import Labels
-from .stack import check_stack, visibility
+from .stack import check_stack, not_in_memory, visibility
 
 
 class VisibleKernel(NamedTuple):
@@ -109,12 +108,3 @@ class KernelStack:
         visible = self.visible & ~hidden
         array.values[~(visible[:, :, None] & visible[:, None, :])] = np.nan
         return KernelStack(array)
-
-
-def not_in_memory(what: str, stack: KernelStack) -> KernelError:
-    """Return the error that a function needs the kernels in memory."""
-    return KernelError(
-        f"{what}: its kernels are not in memory, which this needs. Pass stack.load(objects) with "
-        f"some of the {len(stack.objects)} objects; fit takes all with a structure of few factors, "
-        "like structure=PPCA(20)."
-    )

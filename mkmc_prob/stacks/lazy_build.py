@@ -7,12 +7,12 @@ import xarray as xr
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from ..errors import KernelError, LabelError, MKMCError
+from ..errors import KernelError, LabelError
 from ..kernels.feature_form import Features
-from ..linalg.lazy import is_lazy
+from ..linalg import tiles
+from ..linalg.lazy import dask_array, is_lazy
 from ..linalg.operators import SymmetricOperator
 from ..linalg.rounding import eps_of
-from ..linalg.tiles import as_tiles
 from .examined import Given, check_spectrum, feature_operator, sparse_operator, tiled_operator
 from .labels import Labels, as_labels, warn_of_lookalikes
 from .lazy_stack import LazyKernel, LazyStack
@@ -39,6 +39,16 @@ def is_out_of_memory(matrix: Any) -> bool:
     return _is_zarr(matrix) or _is_sparse(matrix)
 
 
+def as_lazy_array(kernels: Any) -> Any:
+    """Return an array of shape (K, l, l) that is not in memory so that its kernels are not either.
+
+    None if `kernels` is of another kind.
+    """
+    if _is_zarr(kernels):
+        return dask_array("kernels", kernels).from_array(kernels, asarray=False)
+    return kernels if isinstance(kernels, np.memmap) or is_lazy(kernels) else None
+
+
 def _is_zarr(matrix: Any) -> bool:
     return type(matrix).__module__.partition(".")[0] == "zarr"
 
@@ -56,6 +66,9 @@ def build_lazy_stack(
     progress: bool,
 ) -> LazyStack:
     """Return a stack of kernels of which some are not in memory."""
+    for name, matrix in zip(names.tolist(), matrices, strict=True):
+        if is_out_of_memory(matrix):  # also of features: what `fit` completes is a dask array
+            dask_array(f"kernel {name!r}", matrix)
     parts = [
         _given(f"kernel {name!r}", matrix, order)
         for name, matrix in zip(names.tolist(), matrices, strict=True)
@@ -78,11 +91,17 @@ def build_lazy_stack(
     if all(labeled):
         warn_of_lookalikes([part.objects for part in parts], "objects")
     kernels = []
-    total = sum(len(part.matrix.chunks[0]) for part in parts if is_lazy(part.matrix))
+    total = sum(
+        len(part.matrix.chunks[0]) if is_lazy(part.matrix) else -(-len(part.objects) // tiles.TILE)
+        for part in parts
+        if is_lazy(part.matrix) or isinstance(part.matrix, LabeledMatrix)
+    )
     with tqdm(total=total, disable=not progress, desc="check", unit=" rows of tiles") as bar:
         for name, part in zip(names.tolist(), parts, strict=True):
             places = places_among(everything, part)
             row = None if table is None else visible_row(table, name, part.objects)
+            if isinstance(part.matrix, LabeledMatrix):
+                part = part._replace(matrix=_in_tiles(part.matrix, row))
             operator, shown = _operator(part, row, bar)
             kernels.append(LazyKernel(places[shown], operator, part.eps))
             if check == "thorough":
@@ -98,7 +117,7 @@ def _has_labels(matrix: Any) -> bool:
 
 
 def _given(what: str, matrix: Any, order: Labels | None) -> Given:
-    """Return a kernel of any kind as tiles, features or a sparse matrix, with its labels."""
+    """Return a kernel of any kind as tiles, features or a matrix in memory, with its labels."""
     objects: Labels | None = None
     eps = eps_of(np.dtype(np.float64))
     if isinstance(matrix, Features):
@@ -107,16 +126,16 @@ def _given(what: str, matrix: Any, order: Labels | None) -> Given:
         eps, size = eps_of(matrix.values.dtype), matrix.values.shape[0]
     elif _is_sparse(matrix):
         check_square(matrix, what)
-        size = matrix.shape[0]
+        _check_real(matrix, what)
+        eps, size = eps_of(matrix.dtype), matrix.shape[0]
     elif is_out_of_memory(matrix):
         if isinstance(matrix, xr.DataArray):
             objects = _labels_of(matrix, what)
             eps, matrix = float(input_eps(matrix)), matrix.data
         check_square(matrix, what)
-        if matrix.dtype.kind not in "biuf":
-            raise KernelError(f"{what}: dtype {matrix.dtype} found; kernels hold real numbers.")
+        _check_real(matrix, what)
         eps, size = max(eps, eps_of(matrix.dtype)), matrix.shape[0]
-        matrix = _tiles(matrix, what)
+        matrix = tiles.as_tiles(matrix)
     else:
         part = labeled_matrix(matrix, what) if is_labeled(matrix) else None
         if part is None:
@@ -125,15 +144,25 @@ def _given(what: str, matrix: Any, order: Labels | None) -> Given:
             part = LabeledMatrix(what, array, np.arange(len(array)), eps_of(array.dtype))
         else:
             objects = part.objects
-        block, shown = visible_block(part)
-        values = np.full(part.values.shape, np.nan)
-        values[np.ix_(shown, shown)] = block
-        matrix, eps, size = _tiles(values, what), part.eps, len(values)
+        matrix, eps, size = part, part.eps, len(part.values)
     if objects is None:
         objects = np.arange(size) if order is None else order
     if len(objects) != size:
         raise LabelError(f"{what}: {len(objects)} labels for {size} objects.")
     return Given(what, matrix, objects, eps)
+
+
+def _in_tiles(part: LabeledMatrix, row: NDArray[np.bool_] | None) -> Any:
+    """Return a checked kernel in memory as tiles; what is hidden is NaN."""
+    block, shown = visible_block(part, row)
+    values = np.full(part.values.shape, np.nan)
+    values[np.ix_(shown, shown)] = block
+    return tiles.as_tiles(values)
+
+
+def _check_real(matrix: Any, what: str) -> None:
+    if matrix.dtype.kind not in "biuf":
+        raise KernelError(f"{what}: dtype {matrix.dtype} found; kernels hold real numbers.")
 
 
 def _labels_of(matrix: xr.DataArray, what: str) -> Labels | None:
@@ -151,17 +180,6 @@ def _labels_of(matrix: xr.DataArray, what: str) -> Labels | None:
     )
     check_rows_are_columns(rows, columns, what, remedy="Give both the same labels.")
     return rows
-
-
-def _tiles(matrix: Any, what: str) -> Any:
-    """Return a matrix as a dask array in square tiles."""
-    try:
-        return as_tiles(matrix)
-    except ImportError as error:
-        raise MKMCError(
-            f"{what}: {type(matrix).__name__} found, for which dask is needed: "
-            "pip install 'mkmc-prob[large]'."
-        ) from error
 
 
 def _operator(

@@ -13,9 +13,9 @@ from ..linalg.lazy import lazy_stack
 from ..linalg.operators import SymmetricOperator
 from ..linalg.symmetric import Matrix
 from ..utils.memory import check_memory
-from .kernel_stack import KernelStack, VisibleKernel, not_in_memory
+from .kernel_stack import KernelStack, VisibleKernel
 from .labels import Labels, as_labels, match
-from .stack import DIMS
+from .stack import DIMS, not_in_memory
 
 
 class LazyKernel(NamedTuple):

@@ -70,8 +70,19 @@ def check_complete(stack: xr.DataArray, *, what: str, remedy: str) -> xr.DataArr
     return stack
 
 
+def not_in_memory(what: str, stack: Any) -> KernelError:
+    """Return the error that a function needs the kernels of a `LazyStack` in memory."""
+    return KernelError(
+        f"{what}: its kernels are not in memory, which this needs. Pass stack.load(objects) with "
+        f"some of the {len(stack.objects)} objects; fit takes all with a structure of few factors, "
+        "like structure=PPCA(20)."
+    )
+
+
 def check_labels(stack: xr.DataArray, *, what: str = "stack") -> tuple[Labels, Labels]:
     """Return the checked labels of the kernels and of the objects of `stack`."""
+    if not getattr(stack, "in_memory", True):
+        raise not_in_memory(what, stack)
     if not isinstance(stack, xr.DataArray):
         raise KernelError(
             f"{what}: a labeled stack (xarray.DataArray) is expected, not "
