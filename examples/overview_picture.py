@@ -11,8 +11,8 @@ import matplotlib.pyplot as plt
 from mkmc_prob import complete, datasets, remove_objects
 
 
-def main(path: str) -> None:
-    truth, _ = datasets.load_multiple_features(n_per_class=20)
+def main(path: str, n_per_class: int = 20) -> None:
+    truth, _ = datasets.load_multiple_features(n_per_class=n_per_class)
     result = complete(remove_objects(truth, 0.5, seed=0))
     figure = plt.figure(figsize=(11, 3.6), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[1.0, 2.4])

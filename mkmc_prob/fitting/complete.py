@@ -101,7 +101,7 @@ def complete(
     Examples
     --------
     >>> from mkmc_prob import complete, datasets, remove_objects
-    >>> kernels, _ = datasets.load_multiple_features(n_per_class=3)
+    >>> kernels, _ = datasets.load_multiple_features(3, sources=["fac", "fou", "kar"])
     >>> result = complete(remove_objects(kernels, 0.3, seed=0))
     >>> result.completed.isnull().any().item()
     False

@@ -98,8 +98,8 @@ def plot_intervals(
     >>> import numpy as np
     >>> from mkmc_prob import fit, plots, sample_posterior, stack_kernels
     >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
-    >>> options = dict(degrees_of_freedom=9, strength=2.0, sources="identical")
-    >>> posterior = sample_posterior(stack, draws=2000, seed=1, **options)
+    >>> options = dict(degrees_of_freedom=9, strength=10.0, sources="identical")
+    >>> posterior = sample_posterior(stack, draws=300, tune=100, seed=1, **options)
     >>> ax = plots.plot_intervals(posterior, estimate=fit(stack, **options))
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['Q2: 1, 0', 'Q2: 1, 1']
@@ -210,8 +210,8 @@ def plot_estimate_on_posterior(
     >>> import numpy as np
     >>> from mkmc_prob import fit, plots, sample_posterior, stack_kernels
     >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
-    >>> options = dict(degrees_of_freedom=9, strength=2.0, sources="identical")
-    >>> posterior = sample_posterior(stack, draws=2000, seed=1, **options)
+    >>> options = dict(degrees_of_freedom=9, strength=10.0, sources="identical")
+    >>> posterior = sample_posterior(stack, draws=300, tune=100, seed=1, **options)
     >>> axes = plots.plot_estimate_on_posterior(posterior, fit(stack, **options))
     >>> [ax.get_title() for ax in axes]
     ['Q2: 1, 0', 'Q2: 1, 1']

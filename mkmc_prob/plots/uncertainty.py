@@ -68,7 +68,7 @@ def plot_uncertainty(
     >>> import numpy as np
     >>> from mkmc_prob import plots, sample_posterior, stack_kernels
     >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
-    >>> options = dict(degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
+    >>> options = dict(degrees_of_freedom=9, strength=10.0, draws=300, tune=100, seed=1)
     >>> axes = plots.plot_uncertainty(sample_posterior(stack, **options))
     >>> axes.shape, axes[1, 0].get_ylabel()
     ((2, 2), 'posterior sd\n(white: visible, exact)')

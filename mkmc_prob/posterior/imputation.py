@@ -85,7 +85,8 @@ def sample_completed(
     >>> import numpy as np
     >>> from mkmc_prob import sample_completed, sample_posterior, stack_kernels
     >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
-    >>> posterior = sample_posterior(stack, degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
+    >>> options = dict(degrees_of_freedom=9, strength=10.0, draws=300, tune=100, seed=1)
+    >>> posterior = sample_posterior(stack, **options)
     >>> sample_completed(posterior, draws=20).sizes
     Frozen({'imputation': 20, 'kernel': 2, 'object': 2, 'object_bis': 2})
     """

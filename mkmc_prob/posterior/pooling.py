@@ -81,7 +81,8 @@ def pool_estimates(
     >>> import numpy as np
     >>> from mkmc_prob import pool_estimates, sample_completed, sample_posterior, stack_kernels
     >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
-    >>> posterior = sample_posterior(stack, degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
+    >>> options = dict(degrees_of_freedom=9, strength=10.0, draws=300, tune=100, seed=1)
+    >>> posterior = sample_posterior(stack, **options)
     >>> completed = sample_completed(posterior, draws=50)
     >>> pooled = pool_estimates(lambda stack: stack.mean(("object", "object_bis")), completed)
     >>> pooled["missing_share"].values  # one estimate does not vary, the other misses all

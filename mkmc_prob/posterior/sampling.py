@@ -217,10 +217,10 @@ def continue_posterior(
     >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob.posterior.sampling import continue_posterior, sample_posterior
     >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
-    >>> options = dict(degrees_of_freedom=9, strength=2.0, seed=1)
-    >>> tree = sample_posterior(stack, draws=2000, **options)
-    >>> longer = continue_posterior(tree, draws=500)
-    >>> longer["posterior"].identical(sample_posterior(stack, draws=2500, **options)["posterior"])
+    >>> options = dict(degrees_of_freedom=9, strength=10.0, tune=100, seed=1)
+    >>> tree = sample_posterior(stack, draws=300, **options)
+    >>> longer = continue_posterior(tree, draws=100)
+    >>> longer["posterior"].identical(sample_posterior(stack, draws=400, **options)["posterior"])
     True
     """
     run = PosteriorRun.from_datatree(tree)
@@ -247,7 +247,8 @@ def save_posterior(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
     >>> from mkmc_prob import stack_kernels
     >>> from mkmc_prob.posterior.sampling import load_posterior, sample_posterior, save_posterior
     >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
-    >>> tree = sample_posterior(stack, degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
+    >>> options = dict(degrees_of_freedom=9, strength=10.0, draws=300, tune=100, seed=1)
+    >>> tree = sample_posterior(stack, **options)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_posterior(tree, f"{folder}/posterior.nc")
     ...     again = load_posterior(f"{folder}/posterior.nc")

@@ -26,9 +26,10 @@ def posterior_models(tree: xr.DataTree) -> xr.DataArray:
     >>> from mkmc_prob.posterior.sampling import sample_posterior
     >>> from mkmc_prob.posterior.tree import posterior_models
     >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
-    >>> tree = sample_posterior(stack, degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
+    >>> options = dict(degrees_of_freedom=9, strength=10.0, draws=300, tune=100, seed=1)
+    >>> tree = sample_posterior(stack, **options)
     >>> posterior_models(tree).sizes
-    Frozen({'chain': 4, 'draw': 2000, 'object': 2, 'object_bis': 2})
+    Frozen({'chain': 4, 'draw': 300, 'object': 2, 'object_bis': 2})
     """
     run = PosteriorRun.from_datatree(tree)
     group = tree["thinned_posterior" if run.plan.every else "posterior"].to_dataset()
@@ -69,10 +70,11 @@ def posterior_entry(tree: xr.DataTree, entry: tuple[Any, ...]) -> xr.DataArray:
     >>> import numpy as np
     >>> from mkmc_prob import posterior_entry, sample_posterior, stack_kernels
     >>> stack = stack_kernels(np.stack([np.eye(2)] * 2), visible=[[1, 1], [1, 0]])
-    >>> tree = sample_posterior(stack, degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
+    >>> options = dict(degrees_of_freedom=9, strength=10.0, draws=300, tune=100, seed=1)
+    >>> tree = sample_posterior(stack, **options)
     >>> draws = posterior_entry(tree, ("Q2", 0, 1))
     >>> draws.name, dict(draws.sizes)
-    ('Q2, 1, 0', {'chain': 4, 'draw': 2000})
+    ('Q2, 1, 0', {'chain': 4, 'draw': 300})
     """
     run = PosteriorRun.from_datatree(tree)
     group, place = run.find(entry, "entry")

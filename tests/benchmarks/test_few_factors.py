@@ -26,7 +26,7 @@ MOST_FULL = 2500
 
 
 def test_few_factors(full, benchmark, report):
-    sizes = (500, 1000, 2318, 5000) if full else (30,)
+    sizes = (500, 1000, 2318, 5000) if full else (20,)
     ranks = (5, 20) if full else (2,)
     few = [kind(rank) for rank in ranks for kind in (PPCA, FactorAnalysis)]
 

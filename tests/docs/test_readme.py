@@ -79,7 +79,7 @@ def test_every_link_within_the_project_leads_somewhere():
 def test_the_demo_prints_a_table_and_names_its_files(tmp_path):
     script = ROOT / "examples" / "complete_digits.py"
     done = subprocess.run(
-        [sys.executable, script, "--n-per-class", "5", "--output", tmp_path / "out"],
+        [sys.executable, script, "--n-per-class", "3", "--output", tmp_path / "out"],
         capture_output=True,
         text=True,
         check=True,
@@ -94,6 +94,6 @@ def test_the_demo_prints_a_table_and_names_its_files(tmp_path):
 
 def test_the_overview_picture_is_drawn(tmp_path):
     module = runpy.run_path(str(ROOT / "examples" / "overview_picture.py"))
-    module["main"](tmp_path / "overview.png")
+    module["main"](tmp_path / "overview.png", n_per_class=3)
     plt.close("all")
     assert (tmp_path / "overview.png").stat().st_size > 10_000

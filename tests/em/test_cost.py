@@ -112,7 +112,7 @@ def test_a_geodesic_step_adds_less_than_four_cubes(counted):
 @pytest.mark.parametrize(("method", "most"), [("em", 5), ("geodesic", 5 + 2 * 10)])
 def test_the_memory_of_an_ascent(method, most, share):
     """In l x l arrays beyond the visible blocks; L-BFGS keeps 10 pairs."""
-    size = 1000
+    size = 500
     stack = problem(size, int(share * size))
     tracemalloc.start()
     try:

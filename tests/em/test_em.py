@@ -415,7 +415,8 @@ def test_low_rank_kernels_of_a_large_scale_rise_at_every_step(model, scale):
     for seed in (37, 58, 71):
         features = np.random.default_rng(seed).standard_normal((3, 6, 2))
         kernels = scale * features @ features.swapaxes(1, 2)
-        trace = fit(stack_kernels(kernels, visible=visible), **model).trace
+        # From step 500 on the models are as near to singular as they get.
+        trace = fit(stack_kernels(kernels, visible=visible), **model, max_iter=1500).trace
         for k, seen in enumerate(visible.astype(bool)):
             assert np.isfinite(trace["log_likelihood"].values[:, k]).all(), seen
 

@@ -329,7 +329,7 @@ def test_the_kernels_are_completed_by_conditional_distributions(kind, seed):
 
 
 @both
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(seed=seeds)
 def test_every_step_rises(kind, seed):
     """Kernels of all units, constants and ranks; `tests/slow/low_rank.py` takes 500."""

@@ -170,7 +170,7 @@ def test_without_each_kernel_the_numbers_are_those_of_a_fit_without_it(strength,
         size = int(there.sum())
         model = result.model.matrix[np.ix_(there, there)]
         before = model
-        for _ in range(3000):
+        for _ in range(1500):
             model = plain.m_step(
                 plain.e_step(values, seen, model), nu[rest], strength, np.eye(size)
             )

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import plain
@@ -84,7 +83,7 @@ visible[0, :20] = visible[1, 40:] = 0
 stack = stack_kernels(features @ features.transpose(0, 2, 1) / 70, visible=visible)
 warnings.simplefilter("ignore")
 print("fitting", flush=True)
-result = fit(stack, strength=1e-3, tol=0, max_iter=10_000_000)
+result = fit(stack, strength=1e-3, tol=0, max_iter=10_000_000, progress=True)
 print(result.interrupted, bool(result.completed.isnull().any()))
 """
 
@@ -130,7 +129,10 @@ def test_a_real_signal_ends_a_real_fit():
     ) as process:
         try:
             assert process.stdout.readline() == "fitting\n"
-            time.sleep(1.0)
+            told = ""  # the progress bar, until the first steps are done
+            while "log-likelihood" not in told:
+                told += process.stderr.read(1)
+                assert process.poll() is None, told
             process.send_signal(signal.SIGINT)
             printed, errors = process.communicate(timeout=60)
         finally:

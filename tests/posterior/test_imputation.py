@@ -264,7 +264,7 @@ def test_intervals_of_a_proper_imputation_cover_as_they_say():
     """The mean of n normal values, half of them missing at random and properly imputed."""
     rng = np.random.default_rng(0)
     n, seen, m, inside = 40, 20, 10, 0
-    for _ in range(500):
+    for _ in range(300):
         values = rng.standard_normal(seen)
         mean, spread = values.mean(), values.var(ddof=1)
         stacks = []
@@ -281,7 +281,7 @@ def test_intervals_of_a_proper_imputation_cover_as_they_say():
             confidence=0.9,
         )
         inside += bool(pooled["lower"] <= 0.0 <= pooled["upper"])
-    assert stats.binomtest(inside, 500, 0.9).pvalue > 1e-3
+    assert stats.binomtest(inside, 300, 0.9).pvalue > 1e-3
 
 
 def test_draws_at_an_estimate_are_not_pooled():

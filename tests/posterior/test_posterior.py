@@ -370,7 +370,7 @@ def test_one_entry_by_its_labels_in_any_order():
 
 
 @short
-@pytest.mark.parametrize(("most", "draws", "kept"), [(5, 10, 1), (5, 1001, 1), (8, 60, 2)])
+@pytest.mark.parametrize(("most", "draws", "kept"), [(5, 10, 1), (5, 101, 1), (8, 60, 2)])
 def test_no_more_draws_are_kept_for_quantiles_than_asked_for(most, draws, kept):
     options = {"degrees_of_freedom": 9, "strength": 1.0, "tune": 0, "seed": 1, "keep": []}
     tree = sample_posterior(small_stack(), draws=draws, quantile_draws=most, **options)

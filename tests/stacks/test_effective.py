@@ -66,7 +66,7 @@ def test_features_that_depend_on_each_other_count_as_satterthwaite_says():
     ratio = (1 / nu + rho * (1 + 1 / nu)) / (1 + 2 * rho / nu)
     assert np.mean(squares) / np.mean(traces) == pytest.approx(ratio, rel=0.015)
     # Independent objects, many of them: what is estimated is nu itself.
-    features = rng.standard_normal((4000, 5)) * np.sqrt(spread)
+    features = rng.standard_normal((2000, 5)) * np.sqrt(spread)
     block = features @ features.T
     found = effective_degrees_of_freedom(stack_kernels([(block + block.T) / 2])).item()
     assert found == pytest.approx(nu, rel=0.03)

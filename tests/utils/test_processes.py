@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,9 +37,17 @@ def test_results_in_order(workers):
     assert list(in_processes(power, [], workers=workers)) == []
 
 
-def test_results_as_they_finish():
-    tasks = [(1.0, "slow"), (0.0, "fast"), (0.0, "faster")]
-    found = in_processes(after, tasks, workers=2, ordered=False)
+def after_the_others(folder, name):
+    """Return the name; "slow" waits for the others, however late their process starts."""
+    (folder / name).touch()
+    while name == "slow" and len(list(folder.iterdir())) < 3:
+        time.sleep(0.01)
+    return name
+
+
+def test_results_as_they_finish(tmp_path):
+    tasks = [(tmp_path, name) for name in ("slow", "fast", "faster")]
+    found = in_processes(after_the_others, tasks, workers=2, ordered=False)
     assert next(found) != "slow"
     assert sorted([*found])[-1] == "slow"
 
@@ -256,8 +265,19 @@ if __name__ == "__main__":
 """
 
 
+#: joblib does not wait for the thread that feeds its workers. If Python exits when that thread has
+#: removed a semaphore but not yet told the process that keeps a list of them, that process warns.
+TOLD_OF_SEMAPHORES = re.compile(
+    r".*: resource_tracker: There appear to be 1 leaked semlock objects .*\n  warnings\.warn\(.*\n"
+    r".*: resource_tracker: /loky-\S+: FileNotFoundError\(.*\n  warnings\.warn\(.*\n"
+)
+
+
 def run_script(folder, workers):
-    """Start an endless pool in a process group of its own; return when its first tasks ended."""
+    """Start an endless pool in a process group of its own; return when all its workers are busy.
+
+    A worker that has not begun its first task does not ignore Ctrl-C yet.
+    """
     script = folder / "endless.py"
     script.write_text(SCRIPT)
     process = subprocess.Popen(
@@ -268,7 +288,7 @@ def run_script(folder, workers):
         start_new_session=True,
     )
     until = time.monotonic() + 60
-    while len(list(folder.glob("done_*"))) < 4:
+    while len(list(folder.glob("done_*"))) < 4 or len(pids(folder)) < workers:
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -282,7 +302,7 @@ def test_a_real_interrupt_of_the_process_group(tmp_path, workers):
     process = run_script(tmp_path, workers)
     os.killpg(process.pid, signal.SIGINT)
     printed, errors = process.communicate(timeout=30)
-    assert (printed, errors) == ("interrupted\n", "")
+    assert (printed, TOLD_OF_SEMAPHORES.sub("", errors)) == ("interrupted\n", "")
     assert all_end(pids(tmp_path))
 
 
