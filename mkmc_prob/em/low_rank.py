@@ -14,7 +14,7 @@ import xarray as xr
 from threadpoolctl import threadpool_limits
 
 from ..errors import IndefiniteKernelError, KernelError
-from ..linalg.operators import work_of_product
+from ..linalg.operators import is_operator
 from ..linalg.symmetric import Matrix, Vector
 from ..model.conditional import LOG_2_PI, gaussian_entropy, gaussian_log_likelihood
 from ..model.factors import (
@@ -384,10 +384,12 @@ class LowRankEM(EM, structure=LowRank):
         """Return a context of one BLAS thread, unless the products with the kernels are large.
 
         Most operations are on matrices as small as the rank, where a second thread only waits.
-        Tiles are multiplied in threads of their own.
+        Tiles are multiplied in threads of their own, and by features the products are not the
+        larger part.
         """
-        work = max(work_of_product(part.kernel.moment) for part in self.source_kernels)
-        if work * self.structure.rank > WORTH_THREADS:
+        blocks = [part.kernel.moment for part in self.source_kernels]
+        largest = max((len(block) for block in blocks if not is_operator(block)), default=0)
+        if largest**2 * self.structure.rank > WORTH_THREADS:
             return nullcontext()
         limited: AbstractContextManager[Any] = threadpool_limits(1)
         return limited

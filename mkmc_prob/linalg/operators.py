@@ -100,11 +100,6 @@ class SymmetricOperator:
         sizes: Vector = self._sums.sizes / self.unit + len(self) * abs(self.shift)
         return sizes
 
-    @property
-    def work(self) -> float:
-        """The multiplications in a product with a column that BLAS threads can share."""
-        return 0.0
-
     def _product(self, columns: Matrix, shift: float) -> Matrix:
         """Return (Q - shift J) X."""
         raise NotImplementedError
@@ -143,11 +138,6 @@ class FeatureOperator(SymmetricOperator):
     def form(self) -> str:
         """See `SymmetricOperator`."""
         return f"{self.features.shape[1]} features, {self.features.dtype}"
-
-    @property
-    def work(self) -> float:
-        """See `SymmetricOperator`."""
-        return 2.0 * self.features.size
 
     def _parts(self) -> Any:
         """Yield slices of rows, and the features of these rows as float64."""
@@ -208,11 +198,6 @@ class SparseOperator(SymmetricOperator):
 def is_operator(matrix: Any) -> TypeGuard[SymmetricOperator]:
     """Return whether a matrix is given by its products, rather than by its entries."""
     return isinstance(matrix, SymmetricOperator)
-
-
-def work_of_product(matrix: Any) -> float:
-    """Return the multiplications of BLAS in a product of an array or an operator with a column."""
-    return matrix.work if is_operator(matrix) else float(matrix.size)
 
 
 def norm_of(matrix: Any) -> float:

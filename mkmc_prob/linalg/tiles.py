@@ -125,11 +125,10 @@ def as_tiles(array: Any) -> Any:
         chunks = getattr(array, "chunks", None)  # of zarr
         array = da.from_array(array, chunks=_sides(chunks, size), asarray=False)
     rows, columns = array.chunks
-    if rows == columns and max(rows, default=0) <= LARGEST_TILE:
-        return array
-    if max(rows, default=0) <= LARGEST_TILE:
-        return array.rechunk((rows, rows))
-    return array.rechunk((TILE, TILE))
+    side = max(rows, default=0)
+    if side > LARGEST_TILE or (side < LEAST_TILE and len(rows) > 1):
+        rows = TILE
+    return array if rows == columns else array.rechunk((rows, rows))
 
 
 def _sides(chunks: Any, size: int) -> tuple[int, int]:
@@ -336,13 +335,18 @@ def tile_product(
     tile: Any, inside: Any, right: Matrix, left: Matrix | None, shift: float
 ) -> tuple[Matrix, Matrix | None]:
     """Return (T - shift J) R, and (T - shift J)' L; a tile on the diagonal has no `left`."""
-    tile = inside_of(tile, inside)
-    if left is None:
-        block = tile.astype(np.float64) - shift
-        return 0.5 * (block + block.T) @ right, None
+    block = inside_of(tile, inside)
+    one, two = both_products(block, right, right if left is None else left, shift)
+    return (0.5 * (one + two), None) if left is None else (one, two)
+
+
+def both_products(
+    tile: NDArray[Any], right: Matrix, left: Matrix, shift: float
+) -> tuple[Matrix, Matrix]:
+    """Return (T - shift J) R and (T - shift J)' L, both while a few rows are in the cache."""
     one, two = np.empty((len(tile), right.shape[1])), np.zeros((left.shape[1], tile.shape[1]))
     across, buffer = np.ascontiguousarray(left.T), np.empty((ROWS, tile.shape[1]))
-    for start in range(0, len(tile), ROWS):  # both products while the rows are in the cache
+    for start in range(0, len(tile), ROWS):
         rows = slice(start, start + ROWS)
         block = np.subtract(tile[rows], shift, out=buffer[: len(tile[rows])], dtype=np.float64)
         np.matmul(block, right, out=one[rows])

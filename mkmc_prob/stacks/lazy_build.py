@@ -132,6 +132,10 @@ def _given(what: str, matrix: Any, order: Labels | None) -> Given:
         if isinstance(matrix, xr.DataArray):
             objects = _labels_of(matrix, what)
             eps, matrix = float(input_eps(matrix)), matrix.data
+        if np.isnan(matrix.shape).any():
+            raise KernelError(
+                f"{what}: a dask array of unknown shape. Call its compute_chunk_sizes() first."
+            )
         check_square(matrix, what)
         _check_real(matrix, what)
         eps, size = max(eps, eps_of(matrix.dtype)), matrix.shape[0]

@@ -198,10 +198,12 @@ def test_tiles_are_whole_chunks_of_a_middling_size(monkeypatch, chunks, size, ex
         (((2, 8, 20), (2, 8, 20)), (2, 8, 20)),
         (((2, 8, 20), (15, 15)), (2, 8, 20)),
         (((30,), (15, 15)), (11, 11, 8)),
+        (((3,) * 10, (3,) * 10), (11, 11, 8)),
     ],
 )
 def test_chunks_of_dask_are_kept_where_they_can_be(monkeypatch, chunks, expected):
     monkeypatch.setattr(tiles, "TILE", 11)
+    monkeypatch.setattr(tiles, "LEAST_TILE", 5)
     monkeypatch.setattr(tiles, "LARGEST_TILE", 20)
     array = tiles.as_tiles(da.zeros((30, 30), chunks=chunks))
     assert array.chunks == (expected, expected)
