@@ -43,7 +43,7 @@ FARTHEST = 1e3
 #: Zeros in the loadings of a start are moved by about this share of the noise's deviation.
 SHAKE = 0.01
 #: A product with a kernel of more multiplications than this is worth a second BLAS thread.
-WORTH_THREADS = 1e9
+WORTH_THREADS = 2e9
 
 
 class LowRankStatistics(KernelExpectations):
