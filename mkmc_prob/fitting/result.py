@@ -254,7 +254,9 @@ class MKMCResult(Solution):
             )
         observed = xr.Dataset({"kernels": self.observed})
         if not self._in_memory():
-            observed = xr.Dataset(coords=self.observed.coords)
+            assert self.completion is not None
+            norms = ("kernel", self.completion.kernels.norms)  # type: ignore[attr-defined]
+            observed = xr.Dataset({"norm": norms}, coords=self.observed.coords)
         tree = xr.DataTree.from_dict(
             {
                 "observed_data": observed,
@@ -464,8 +466,9 @@ def _kernels(given: xr.Dataset, stack: LazyStack | None) -> KernelStack:
     visible = given["visible"].transpose("kernel", "object")
     same = np.array_equal(visible["object"].values, stack.objects)
     same = same and visible["kernel"].values.tolist() == stack.names
-    if not (same and np.array_equal(visible.values.astype(bool), stack.visible)):
-        raise MKMCError("stack: its kernels or visible objects are not those of the fit.")
+    same = same and np.array_equal(visible.values.astype(bool), stack.visible)
+    if not (same and np.allclose(given["norm"].values, stack.norms, rtol=1e-6, atol=0.0)):
+        raise MKMCError("stack: its kernels, visible objects or entries are not those of the fit.")
     return stack
 
 

@@ -199,7 +199,11 @@ def write_stack(
     True
     """
     if a_path(path).suffix.lower() == ".zarr":
-        if np.dtype(dtype or np.float64) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        try:
+            known = np.dtype(dtype or np.float64) in (np.dtype(np.float32), np.dtype(np.float64))
+        except TypeError:
+            known = False
+        if not known:
             raise MKMCError(f"dtype: {dtype!r} found; float32 or float64 is needed.")
         write_store(stack, a_path(path), dtype)
         return

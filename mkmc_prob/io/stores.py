@@ -1,5 +1,6 @@
 """Stacks as zarr stores: kernels in chunks on disk, which are read while they are used."""
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ..errors import KernelError, MKMCError
+from ..errors import KernelError, LabelError, MKMCError
 from ..linalg.operators import FeatureOperator, SparseOperator, Sums, SymmetricOperator
 from ..linalg.tiles import FeatureTiles, TiledOperator, as_tiles
 from ..stacks.build import stack_kernels
 from ..stacks.kernel_stack import KernelStack
-from ..stacks.labels import Labels
+from ..stacks.labels import Labels, as_labels
 from ..stacks.lazy_stack import LazyKernel, LazyStack
 from ..stacks.stack import DIMS
 from ..utils.files import replace_folder
@@ -27,8 +28,8 @@ def write_store(stack: xr.DataArray | LazyStack, path: Path, dtype: Any) -> None
     """Write a stack as a zarr store; see `write_stack`."""
     zarr = _zarr(path)
     checked = stack if isinstance(stack, LazyStack) else KernelStack.of(stack)
-    with replace_folder(path, is_replaceable=_is_store) as draft:
-        group = zarr.open_group(str(draft), mode="w")
+    with replace_folder(path.resolve(), is_replaceable=_is_store) as draft:
+        group = zarr.open_group(zarr.storage.LocalStore(draft), mode="w")  # a text could be a URL
         labels = checked.objects
         _put(group, "objects", _encoded(labels))
         group.attrs["objects"] = "text" if labels.dtype.kind == "U" else "integers"
@@ -47,7 +48,7 @@ def read_store(path: Path) -> LazyStack | xr.DataArray:
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such store.")
     try:
-        group = zarr.open_group(str(path), mode="r")
+        group = zarr.open_group(zarr.storage.LocalStore(path.resolve()), mode="r")
     except Exception as error:
         raise KernelError(
             f"{path}: not readable as a zarr group ({type(error).__name__}: {error})."
@@ -57,9 +58,15 @@ def read_store(path: Path) -> LazyStack | xr.DataArray:
     if group.attrs["mkmc_prob_stack"] != LAYOUT:
         raise KernelError(f"{path}: written by another version of mkmc_prob. Write it again.")
     try:
-        return _stack_of(group, path)
+        return _stack_of(group)
+    except (KernelError, LabelError) as error:
+        raise KernelError(f"{path}: damaged: {error}") from error
     except KeyError as error:
         raise KernelError(f"{path}: damaged: {error} is missing. Write it again.") from error
+    except Exception as error:  # of zarr, its codecs, or a number that is none
+        raise KernelError(
+            f"{path}: damaged ({type(error).__name__}: {error}). Write it again."
+        ) from error
 
 
 def _zarr(path: Path) -> Any:
@@ -166,10 +173,11 @@ def _check(group: Any, stack: KernelStack) -> None:
         operator = read.kernel(0).moment
         _put(own, "diagonal", operator.diagonal())
         _put(own, "sizes", operator.sizes)
-        own.attrs["total"], own.attrs["norm"] = operator.total, operator.norm
+        _put(own, "rows", operator.rows)
+        own.attrs["norm"] = operator.norm
 
 
-def _stack_of(group: Any, path: Path) -> LazyStack:
+def _stack_of(group: Any) -> LazyStack:
     """Return the stack in a store of `write_store`."""
 
     def whole(array: Any, what: str) -> Any:
@@ -177,14 +185,16 @@ def _stack_of(group: Any, path: Path) -> LazyStack:
         absent = array.nchunks - array.nchunks_initialized
         if absent and array.size:
             raise KernelError(
-                f"{path}: damaged: of {what} {absent} of {array.nchunks} chunks are missing. Copy "
-                "the store again, or write it again."
+                f"of {what} {absent} of {array.nchunks} chunks are missing. Copy the store again, "
+                "or write it again."
             )
         return array
 
     labels = _decoded(whole(group["objects"], "the objects")[:], group.attrs["objects"])
+    labels = as_labels(labels.tolist(), "objects")
+    names = as_labels(group.attrs["kernels"], "kernels").tolist()
     kernels = []
-    for k, name in enumerate(group.attrs["kernels"]):
+    for k, name in enumerate(names):
         own = group[str(k)]
         what = f"kernel {name!r}"
         places = whole(own["places"], what)[:]
@@ -195,20 +205,28 @@ def _stack_of(group: Any, path: Path) -> LazyStack:
             operator = FeatureOperator(array[:])
         elif not len(places):
             operator = TiledOperator(
-                as_tiles(array), everything, np.zeros(0), Sums(0.0, 0.0, np.zeros(0))
+                as_tiles(array), everything, np.zeros(0), Sums(np.zeros(0), 0.0, np.zeros(0))
             )
         else:
-            diagonal, sizes = (whole(own[name], what)[:] for name in ("diagonal", "sizes"))
-            sums = Sums(own.attrs["total"], own.attrs["norm"], sizes)
+            diagonal, rows, sizes = (
+                whole(own[name], what)[:] for name in ("diagonal", "rows", "sizes")
+            )
+            sums = Sums(rows, float(own.attrs["norm"]), sizes)
             operator = TiledOperator(as_tiles(array), everything, diagonal, sums)
+        if len(operator) != len(places) or places.max(initial=-1) >= len(labels):
+            raise KernelError(f"{what} has {len(operator)} rows for {len(places)} objects.")
+        operator.what = what
         kernels.append(LazyKernel(places.astype(np.intp), operator, own.attrs["eps"]))
-    return LazyStack(list(group.attrs["kernels"]), labels, kernels)
+    return LazyStack(names, labels, kernels)
 
 
 def _read_xarray(path: Path) -> LazyStack | xr.DataArray:
     """Return the stack of a store that xarray wrote, with dims (kernel, object, object_bis)."""
     try:
-        found = xr.open_dataset(path, engine="zarr", chunks={})
+        store = _zarr(path).storage.LocalStore(path.resolve())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # metadata that are not consolidated
+            found = xr.open_dataset(store, engine="zarr", chunks={})
     except Exception as error:
         raise KernelError(
             f"{path}: neither a stack of write_stack nor a dataset of xarray "

@@ -8,7 +8,7 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import KernelError
-from ..linalg.lazy import dask_array
+from ..linalg.lazy import dask_array, without_mask
 
 
 class Features:
@@ -47,7 +47,7 @@ class Features:
     """
 
     def __init__(self, values: Any, *, objects: Iterable[Hashable] | None = None) -> None:
-        labels = objects
+        labels: Any = None if objects is None else list(objects)
         if isinstance(values, pd.DataFrame):
             if objects is not None:
                 raise KernelError("objects: the table has labels already. Leave objects out.")
@@ -74,6 +74,7 @@ class Features:
         if type(values).__module__.partition(".")[0] == "zarr":
             chunks = (values.chunks[0], values.shape[1])
             values = dask_array("features", values).from_array(values, chunks=chunks)
+        values = without_mask(values)
         if values.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             values = values.astype(np.float64)
         self.values, self.objects = values, labels

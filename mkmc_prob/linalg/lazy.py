@@ -41,6 +41,19 @@ def dask_array(what: str, found: Any) -> Any:
     return dask.array
 
 
+def without_mask(array: Any) -> Any:
+    """Return an array with NaN for masked entries."""
+    meta = getattr(array, "_meta", array)
+    if not isinstance(meta, np.ma.MaskedArray) or meta.dtype.kind not in "biuf":
+        return array
+    dtype = meta.dtype if meta.dtype.kind == "f" else np.float64
+    if is_lazy(array):
+        return array.astype(dtype).map_blocks(
+            np.ma.filled, np.nan, dtype=dtype, meta=np.empty((0, 0), dtype)
+        )
+    return np.asarray(np.ma.filled(array.astype(dtype), np.nan))
+
+
 def is_lazy(array: Any) -> bool:
     """Return whether an array is a dask array."""
     return type(array).__module__.partition(".")[0] == "dask"

@@ -5,13 +5,19 @@
 
 import copy
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ClusterError, KernelError, MKMCError
 from .symmetric import Matrix, Vector
 
+EPS = float(np.finfo(np.float64).eps)
+RESTORE = "Restore its files, or make the stack again."
+CHANGED = f"what is read now is not what was read when it was checked. {RESTORE}"
 #: Rows of features that are worked on at a time.
 ROWS = 4_096
 
@@ -21,8 +27,8 @@ class Sums(NamedTuple):
 
     Attributes
     ----------
-    total : float
-        The sum of all entries.
+    rows : ndarray, shape (n,)
+        The sums of the rows.
     norm : float
         The Frobenius norm.
     sizes : ndarray, shape (n,)
@@ -30,7 +36,7 @@ class Sums(NamedTuple):
         which they are made. They bound the rounding of products.
     """
 
-    total: float
+    rows: Vector
     norm: float
     sizes: Vector
 
@@ -44,10 +50,12 @@ class SymmetricOperator:
     ----------
     unit, shift : float
         d and z: 1 and 0 unless `in_units` set them.
+    what : str
+        What it is called in messages.
     """
 
-    def __init__(self, diagonal: Vector, sums: Sums) -> None:
-        self._diagonal, self._sums = diagonal, sums
+    def __init__(self, diagonal: Vector, sums: Sums, what: str = "kernel") -> None:
+        self._diagonal, self._sums, self.what = diagonal, sums, what
         self.unit, self.shift = 1.0, 0.0
 
     @property
@@ -67,8 +75,37 @@ class SymmetricOperator:
     def __matmul__(self, columns: Matrix) -> Matrix:
         """Return S X."""
         whole = columns if columns.ndim == 2 else columns[:, None]  # also of no rows
-        found = self._product(whole, self.unit * self.shift) / self.unit
+        shift = self.unit * self.shift
+        with self._readable():
+            found = self._product(whole, shift)
+        self._check(whole, found, shift)
+        found /= self.unit
         return found.reshape(columns.shape)
+
+    def _check(self, columns: Matrix, product: Matrix, shift: float) -> None:
+        """Raise KernelError unless the sums of a product are those that the sums of Q give.
+
+        1'(Q X) = (Q 1)'X up to rounding, at most n eps of the sizes of the terms: what was read
+        for the product is what was read when the kernel was checked.
+        """
+        n = len(self)
+        expected = (self._sums.rows - n * shift) @ columns
+        terms = (self._sums.sizes + n * abs(shift)) @ np.abs(columns)
+        apart = np.abs(product.sum(axis=0) - expected)
+        if not (apart <= 4.0 * n * EPS * terms).all():  # also if it is NaN
+            raise KernelError(f"{self.what}: {CHANGED}")
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Turn what a library says of files that it cannot read into a KernelError."""
+        try:
+            yield
+        except (MKMCError, ClusterError):
+            raise
+        except (OSError, RuntimeError, ValueError, KeyError) as error:
+            raise KernelError(
+                f"{self.what}: cannot be read ({type(error).__name__}: {error}). {RESTORE}"
+            ) from error
 
     def diagonal(self) -> Vector:
         """Return the diagonal of S; a copy."""
@@ -77,12 +114,25 @@ class SymmetricOperator:
 
     def block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
         """Return the entries of S in these rows and columns."""
-        return self._block(rows, columns) / self.unit - self.shift
+        with self._readable():
+            found = self._block(rows, columns)
+        _, own, beside = np.intersect1d(rows, columns, return_indices=True)
+        diagonal = self._diagonal[rows[own]]
+        apart = np.abs(found[own, beside] - diagonal)
+        # By features an entry is a sum of p terms, at most as large as the diagonal entries.
+        if np.isnan(found).any() or not (apart <= 1e-6 * np.abs(diagonal)).all():
+            raise KernelError(f"{self.what}: {CHANGED}")
+        return found / self.unit - self.shift
+
+    @property
+    def rows(self) -> Vector:
+        """The sums of the rows of Q."""
+        return self._sums.rows
 
     @property
     def total(self) -> float:
         """The sum of the entries of Q."""
-        return self._sums.total
+        return float(self._sums.rows.sum())
 
     @property
     def trace(self) -> float:
@@ -121,18 +171,19 @@ class FeatureOperator(SymmetricOperator):
     def __init__(self, features: NDArray[Any]) -> None:
         self.features = features
         size, count = features.shape
-        diagonal, sums = np.empty(size), np.zeros(count)
+        diagonal, within = np.empty(size), np.zeros(count)
         absolute, gram = np.zeros(count), np.zeros((count, count))
         for rows, part in self._parts():
             diagonal[rows] = np.einsum("ij,ij->i", part, part) / count
-            sums += part.sum(axis=0)
+            within += part.sum(axis=0)
             absolute += np.abs(part).sum(axis=0)
             gram += part.T @ part
-        sizes = np.empty(size)
+        sizes, sums = np.empty(size), np.empty(size)
         for rows, part in self._parts():
             sizes[rows] = np.abs(part) @ absolute / count
-        total, norm = float(sums @ sums) / count, float(np.linalg.norm(gram)) / count
-        super().__init__(diagonal, Sums(total, norm, sizes))
+            sums[rows] = part @ within / count
+        norm = float(np.linalg.norm(gram)) / count
+        super().__init__(diagonal, Sums(sums, norm, sizes))
 
     @property
     def form(self) -> str:
@@ -177,7 +228,8 @@ class SparseOperator(SymmetricOperator):
         self.matrix = matrix
         sizes = np.asarray(abs(matrix).sum(axis=1)).reshape(-1)
         norm = math.sqrt(float((matrix.data**2).sum())) if matrix.nnz else 0.0
-        super().__init__(matrix.diagonal(), Sums(float(matrix.sum()), norm, sizes))
+        sums = np.asarray(matrix.sum(axis=1)).reshape(-1)
+        super().__init__(matrix.diagonal(), Sums(sums, norm, sizes))
 
     @property
     def form(self) -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,6 +26,8 @@ T = TypeVar("T")
 TILE = 1_500
 #: Rows of a tile that are multiplied at a time.
 ROWS = 128
+#: The client that `fit` was given.
+CLIENT: ContextVar[Any] = ContextVar("client", default=None)
 #: The modules whose errors say that a cluster, or a worker, is gone.
 CLUSTER = ("distributed.", "asyncio.")
 #: How often a product is tried if workers die.
@@ -43,12 +46,16 @@ def compute(tasks: list[Any]) -> list[Any]:
     """
     from dask.base import compute as by_dask
 
+    given = CLIENT.get()
+    options = {} if given is None else {"scheduler": given}
     with answering():
-        return list(by_dask(*tasks))  # type: ignore[no-untyped-call]
+        return list(by_dask(*tasks, **options))  # type: ignore[no-untyped-call]
 
 
 def active_client() -> Any:
-    """Return the active client of `dask.distributed`, None if there is none."""
+    """Return the client of `fit` or the active one of `dask.distributed`, None if there is none."""
+    if CLIENT.get() is not None:
+        return CLIENT.get()
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return None
@@ -64,12 +71,15 @@ def on_cluster(client: Any) -> Iterator[None]:
     if client is None:
         yield
         return
-    if not hasattr(client, "as_current"):
+    if not hasattr(client, "scatter") or isinstance(client, type):
         raise MKMCError(
             f"client: {type(client).__name__} found; pass dask.distributed.Client(address)."
         )
-    with client.as_current():
+    token = CLIENT.set(client)  # of this thread only
+    try:
         yield
+    finally:
+        CLIENT.reset(token)
 
 
 def shared(values: list[Any]) -> list[Any]:
@@ -236,14 +246,14 @@ class FeatureTiles(SymmetricOperator):
         tiles = features.to_delayed()[:, 0]
         self._tiles = [(tiles[strip.number], strip.inside) for strip in self.strips]
         parts = compute([delayed(feature_sums)(*tile) for tile in self._tiles])
-        sums, absolute, gram = np.zeros(self.count), np.zeros(self.count), 0.0
+        within, absolute, gram = np.zeros(self.count), np.zeros(self.count), 0.0
         for own, sizes, own_gram, _ in parts:
-            sums, absolute, gram = sums + own, absolute + sizes, gram + own_gram
+            within, absolute, gram = within + own, absolute + sizes, gram + own_gram
         diagonal = np.concatenate([part[3] for part in parts]) if parts else np.zeros(0)
-        sizes = compute([delayed(absolute_product)(*tile, absolute) for tile in self._tiles])
-        total, norm = float(sums @ sums) / self.count, float(np.linalg.norm(gram)) / self.count
-        whole = np.concatenate(sizes) / self.count if sizes else np.zeros(0)
-        super().__init__(diagonal / self.count, Sums(total, norm, whole))
+        found = compute([delayed(row_sums)(*tile, within, absolute) for tile in self._tiles])
+        norm = float(np.linalg.norm(gram)) / self.count
+        whole, sums = np.concatenate(found).T / self.count if found else np.zeros((2, 0))
+        super().__init__(diagonal / self.count, Sums(sums, norm, whole))
 
     @property
     def form(self) -> str:
@@ -292,10 +302,10 @@ def feature_sums(part: Any, inside: Any) -> tuple[Vector, Vector, Matrix, Vector
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def absolute_product(part: Any, inside: Any, columns: Vector) -> Vector:
-    """Return abs(X) c."""
-    product: Vector = np.abs(_rows(part, inside)) @ columns
-    return product
+def row_sums(part: Any, inside: Any, within: Vector, absolute: Vector) -> Matrix:
+    """Return abs(X) a and X w, as two columns."""
+    rows = _rows(part, inside)
+    return np.column_stack([np.abs(rows) @ absolute, rows @ within])
 
 
 def feature_product(part: Any, inside: Any, columns: Matrix, transposed: bool) -> Matrix:

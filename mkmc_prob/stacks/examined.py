@@ -10,6 +10,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from ..errors import IndefiniteKernelError, KernelError
 from ..linalg.operators import FeatureOperator, SparseOperator, Sums, SymmetricOperator
 from ..linalg.rounding import rounding_share
+from ..linalg.spectra import negative_spectrum
 from ..linalg.symmetric import Vector
 from ..linalg.tiles import FeatureTiles, Strip, TiledOperator, compute, inside_of, strips_of
 from .labels import Labels
@@ -18,6 +19,8 @@ from .matrix import ASYMMETRY_TOLERANCE, LARGEST_ENTRY
 Mask = NDArray[np.bool_]
 #: Restarts of Lanczos, and its vectors, in the thorough check.
 RESTARTS, VECTORS = 20, 24
+#: Of so many objects all eigenvalues are computed instead.
+FEW = 1_000
 
 
 class Given(NamedTuple):
@@ -46,8 +49,8 @@ def tiled_operator(
     visible = row if row is not None else ~np.isnan(_diagonal(array))
     places = np.flatnonzero(visible)
     strips, n = strips_of(array.chunks[0], places), len(places)
-    diagonal, sizes = np.empty(n), np.zeros(n)
-    total, norm, largest, worst = 0.0, 0.0, 0.0, Asymmetry(0.0, 0, 0, 0.0, 0.0)
+    diagonal, sizes, sums = np.empty(n), np.zeros(n), np.zeros(n)
+    norm, largest, worst = 0.0, 0.0, Asymmetry(0.0, 0, 0, 0.0, 0.0)
     tiles = array.to_delayed()
     for i, one in enumerate(strips):
         tasks = []
@@ -58,7 +61,7 @@ def tiled_operator(
         for two, found in zip(strips[i:], compute(tasks), strict=True):
             _raise_of_entries(found, given, places, one, two)
             sizes[one.places] += found.rows
-            total += found.total * (1.0 if one is two else 2.0)
+            sums[one.places] += found.sums_of_rows
             norm = float(np.hypot(norm, found.norm * (1.0 if one is two else np.sqrt(2.0))))
             largest = max(largest, found.largest)
             moved = found.asymmetry.moved(one.places.start, two.places.start)
@@ -67,6 +70,7 @@ def tiled_operator(
                 diagonal[one.places] = found.diagonal
             else:
                 sizes[two.places] += found.columns
+                sums[two.places] += found.sums_of_columns
         advance()
     if row is None:
         _check_all_hidden(given, {strip.number for strip in strips}, advance)
@@ -80,7 +84,7 @@ def tiled_operator(
             "is meant, store (Q + Q.T) / 2; if only one triangle was written, write both."
         )
     _check_diagonal(what, diagonal, names, largest, given.eps)
-    return TiledOperator(array, places, diagonal, Sums(total, norm, sizes)), visible
+    return TiledOperator(array, places, diagonal, Sums(sums, norm, sizes)), visible
 
 
 def sparse_operator(given: Given, row: Mask | None) -> tuple[SymmetricOperator, Mask]:
@@ -118,6 +122,11 @@ def sparse_operator(given: Given, row: Mask | None) -> tuple[SymmetricOperator, 
 def feature_operator(given: Given, row: Mask | None) -> tuple[SymmetricOperator, Mask]:
     """Return a kernel given by its features, checked, and which of its objects are visible."""
     values = given.matrix.values
+    if np.isnan(values.shape).any():
+        raise KernelError(
+            f"{given.what}: features of unknown shape. Call compute_chunk_sizes() of the dask "
+            "array first."
+        )
     tiled = not isinstance(values, np.ndarray)
     if tiled:
         values = values.rechunk({1: -1})
@@ -157,13 +166,20 @@ def feature_operator(given: Given, row: Mask | None) -> tuple[SymmetricOperator,
 
 
 def check_spectrum(operator: SymmetricOperator, what: str, eps: float) -> None:
-    """Raise IndefiniteKernelError if Lanczos finds an eigenvalue negative beyond rounding.
+    """Raise IndefiniteKernelError if an eigenvalue is found that is negative beyond rounding.
 
-    The smallest Ritz value is never below the smallest eigenvalue: what is refused is indefinite,
-    but an indefinite kernel can pass.
+    Of few objects all eigenvalues are computed, of many the smallest by Lanczos iteration. A Ritz
+    value is never below the smallest eigenvalue: what is refused is indefinite, but an indefinite
+    kernel can pass.
     """
-    n = len(operator)
-    if n < 3:
+    n, tolerance = len(operator), rounding_share(len(operator), eps) * operator.norm
+    if n <= FEW:
+        everything = np.arange(n)
+        spectrum = negative_spectrum(operator.block(everything, everything), eps)
+        if spectrum is not None:
+            raise indefinite(what, float(spectrum[0]), tolerance)
+        return
+    if not operator.norm:
         return
     product = LinearOperator((n, n), matvec=operator.__matmul__, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(n)
@@ -180,13 +196,17 @@ def check_spectrum(operator: SymmetricOperator, what: str, eps: float) -> None:
         )
     except ArpackNoConvergence:
         return
-    tolerance = rounding_share(n, eps) * operator.norm
     if smallest < -tolerance:
-        raise IndefiniteKernelError(
-            f"{what}: its visible block is indefinite: an eigenvalue is at most {smallest:.6g} "
-            f"(down to -{tolerance:.2g} counts as rounding). It is not a covariance: repair it, "
-            "for example by adding a constant to its diagonal."
-        )
+        raise indefinite(what, float(smallest), tolerance)
+
+
+def indefinite(what: str, smallest: float, tolerance: float) -> IndefiniteKernelError:
+    """Return the error that a kernel has a negative eigenvalue."""
+    return IndefiniteKernelError(
+        f"{what}: its visible block is indefinite: an eigenvalue is at most {smallest:.6g} (down "
+        f"to -{tolerance:.2g} counts as rounding). It is not a covariance: repair it, for example "
+        "by adding a constant to its diagonal."
+    )
 
 
 class Asymmetry(NamedTuple):
@@ -210,8 +230,10 @@ class Tile(NamedTuple):
     ----------
     rows, columns : ndarray
         The sums of the absolute values.
-    total, norm, largest : float
-        The sum, the Frobenius norm and the largest absolute value of the entries.
+    sums_of_rows, sums_of_columns : ndarray
+        The sums of the entries.
+    norm, largest : float
+        The Frobenius norm and the largest absolute value of the entries.
     diagonal : ndarray or None
     asymmetry : Asymmetry
     bad : tuple or None
@@ -223,7 +245,8 @@ class Tile(NamedTuple):
 
     rows: Vector
     columns: Vector
-    total: float
+    sums_of_rows: Vector
+    sums_of_columns: Vector
     norm: float
     largest: float
     diagonal: Vector | None
@@ -263,7 +286,8 @@ def examine(tile: Any, lower: Any, rows: Any, columns: Any, by_nan: bool) -> Til
     return Tile(
         absolute.sum(axis=1),
         absolute.sum(axis=0),
-        float(mean.sum()),
+        mean.sum(axis=1),
+        mean.sum(axis=0),
         float(np.linalg.norm(mean)),
         float(absolute.max()),
         np.diagonal(block).copy() if lower is None else None,

@@ -7,13 +7,21 @@ import xarray as xr
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from ..errors import KernelError, LabelError
+from ..errors import ClusterError, KernelError, LabelError, MKMCError
 from ..kernels.feature_form import Features
 from ..linalg import tiles
-from ..linalg.lazy import dask_array, is_lazy
+from ..linalg.lazy import dask_array, is_lazy, without_mask
 from ..linalg.operators import SymmetricOperator
 from ..linalg.rounding import eps_of
-from .examined import Given, check_spectrum, feature_operator, sparse_operator, tiled_operator
+from ..linalg.spectra import eigenvalue_tolerance, negative_spectrum
+from .examined import (
+    Given,
+    check_spectrum,
+    feature_operator,
+    indefinite,
+    sparse_operator,
+    tiled_operator,
+)
 from .labels import Labels, as_labels, warn_of_lookalikes
 from .lazy_stack import LazyKernel, LazyStack
 from .matrix import (
@@ -103,6 +111,7 @@ def build_lazy_stack(
             if isinstance(part.matrix, LabeledMatrix):
                 part = part._replace(matrix=_in_tiles(part.matrix, row))
             operator, shown = _operator(part, row, bar)
+            operator.what = part.what
             kernels.append(LazyKernel(places[shown], operator, part.eps))
             if check == "thorough":
                 bar.set_postfix_str(f"spectrum of {name!r}")
@@ -139,7 +148,7 @@ def _given(what: str, matrix: Any, order: Labels | None) -> Given:
         check_square(matrix, what)
         _check_real(matrix, what)
         eps, size = max(eps, eps_of(matrix.dtype)), matrix.shape[0]
-        matrix = tiles.as_tiles(matrix)
+        matrix = tiles.as_tiles(without_mask(matrix))
     else:
         part = labeled_matrix(matrix, what) if is_labeled(matrix) else None
         if part is None:
@@ -159,6 +168,9 @@ def _given(what: str, matrix: Any, order: Labels | None) -> Given:
 def _in_tiles(part: LabeledMatrix, row: NDArray[np.bool_] | None) -> Any:
     """Return a checked kernel in memory as tiles; what is hidden is NaN."""
     block, shown = visible_block(part, row)
+    spectrum = negative_spectrum(block, part.eps)
+    if spectrum is not None:
+        raise indefinite(part.what, float(spectrum[0]), eigenvalue_tolerance(block, part.eps))
     values = np.full(part.values.shape, np.nan)
     values[np.ix_(shown, shown)] = block
     return tiles.as_tiles(values)
@@ -189,8 +201,15 @@ def _labels_of(matrix: xr.DataArray, what: str) -> Labels | None:
 def _operator(
     part: Given, row: NDArray[np.bool_] | None, bar: Any
 ) -> tuple[SymmetricOperator, NDArray[np.bool_]]:
-    if isinstance(part.matrix, Features):
-        return feature_operator(part, row)
-    if _is_sparse(part.matrix):
-        return sparse_operator(part, row)
-    return tiled_operator(part, row, bar.update)
+    try:
+        if isinstance(part.matrix, Features):
+            return feature_operator(part, row)
+        if _is_sparse(part.matrix):
+            return sparse_operator(part, row)
+        return tiled_operator(part, row, bar.update)
+    except (MKMCError, ClusterError):
+        raise
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise KernelError(
+            f"{part.what}: cannot be read ({type(error).__name__}: {error}). It is damaged."
+        ) from error

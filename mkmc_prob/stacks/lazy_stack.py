@@ -71,6 +71,11 @@ class LazyStack(KernelStack):
         ]
         return "\n  ".join([head, *lines])
 
+    @property
+    def norms(self) -> NDArray[np.float64]:
+        """The Frobenius norms of the visible blocks: they tell stacks from each other."""
+        return np.array([kernel.block.norm for kernel in self._kernels])
+
     def kernel(self, k: int) -> VisibleKernel:
         """Return the kernel at this position, with an operator for its visible block."""
         own, visible = self._kernels[k], self.visible[k]

@@ -59,7 +59,7 @@ def replace_folder(path: Path, *, is_replaceable: Callable[[Path], bool]) -> Ite
         raise FileNotFoundError(f"{path}: there is no folder {str(path.parent)!r}. Make it first.")
     if path.exists() and not is_replaceable(path):
         raise FileExistsError(f"{path}: something else stands there. Choose another name.")
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".draft.") as folder:
         draft = Path(folder) / path.name
         yield draft
         if path.exists():
