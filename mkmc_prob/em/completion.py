@@ -17,6 +17,7 @@ from ..model.sources import Source, Sources
 from ..stacks.kernel_stack import KernelStack, VisibleKernel
 from ..stacks.labels import as_labels, match
 from ..stacks.lazy_stack import LazyStack
+from .rounding import EPS
 
 
 class FactorCompletion:
@@ -180,6 +181,23 @@ class FactorAgreement(NamedTuple):
         diagonal = kernel.moment.diagonal() / scale
         norm = norm_of(kernel.moment) / scale
         return cls(kernel.v, diagonal, posterior, products[:, :p], scale, norm, within)
+
+    @property
+    def lost(self) -> float:
+        """The share of the numbers that rounding may make up: 1 if no digit is known.
+
+        1 - h, with h the part of an object that the factors explain, and traces that are a small
+        difference of large ones lose digits if the noise is tiny beside the loadings.
+        """
+        if not len(self.diagonal):
+            return 0.0
+        own, noise = self.posterior.loadings, self.posterior.noise
+        left = float((self.precision_diagonal * self.scale * noise).min())
+        within = max(self.mahalanobis * len(self.diagonal), 0.0)
+        total = float((self.diagonal / noise).sum())
+        condition = float(np.linalg.cond(self.posterior.precision))
+        worst = max(1.0 / left if left > 0.0 else math.inf, total / within if within else 1.0)
+        return float(min(1.0, EPS * own.shape[1] * worst * math.sqrt(condition)))
 
     @property
     def mahalanobis(self) -> float:

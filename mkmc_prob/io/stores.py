@@ -237,6 +237,7 @@ def _read_xarray(path: Path) -> LazyStack | xr.DataArray:
     if len(stacks) != 1:
         raise KernelError(
             f"{path}: {len(stacks)} variables with dims {DIMS} found, one expected. Pass the zarr "
-            "arrays themselves to stack_kernels."
+            "arrays themselves to stack_kernels; a store that write_stack did not finish has to be "
+            "written again."
         )
     return stack_kernels(stacks[0])

@@ -1,5 +1,6 @@
 """Kernel matrices computed from features, graphs and distances."""
 
 from .feature_form import Features
+from .labeled import Labeled
 
-__all__ = ["Features"]
+__all__ = ["Features", "Labeled"]

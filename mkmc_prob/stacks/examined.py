@@ -46,18 +46,21 @@ def tiled_operator(
         As `stack_kernels` does; of several faults the one that comes first is named.
     """
     what, array, labels = given.what, given.matrix, given.objects
-    visible = row if row is not None else ~np.isnan(_diagonal(array))
+    lengths = _diagonal(array)
+    visible = row if row is not None else ~np.isnan(lengths)
     places = np.flatnonzero(visible)
     strips, n = strips_of(array.chunks[0], places), len(places)
     diagonal, sizes, sums = np.empty(n), np.zeros(n), np.zeros(n)
     norm, largest, worst = 0.0, 0.0, Asymmetry(0.0, 0, 0, 0.0, 0.0)
+    lengths, beyond = np.sqrt(np.fmax(lengths[places], 0.0)), worst
     tiles = array.to_delayed()
     for i, one in enumerate(strips):
         tasks = []
         for two in strips[i:]:
             at, across = (one.number, two.number), (two.number, one.number)
             lower = tiles[across] if at != across else None
-            tasks.append(_examine(tiles[at], lower, one, two, row is None))
+            sides = lengths[one.places], lengths[two.places]
+            tasks.append(_examine(tiles[at], lower, one, two, row is None, sides))
         for two, found in zip(strips[i:], compute(tasks), strict=True):
             _raise_of_entries(found, given, places, one, two)
             sizes[one.places] += found.rows
@@ -66,6 +69,8 @@ def tiled_operator(
             largest = max(largest, found.largest)
             moved = found.asymmetry.moved(one.places.start, two.places.start)
             worst = max(worst, moved, key=lambda found: found.size)
+            moved = found.beyond.moved(one.places.start, two.places.start)
+            beyond = max(beyond, moved, key=lambda found: found.size)
             if one is two:
                 diagonal[one.places] = found.diagonal
             else:
@@ -81,9 +86,11 @@ def tiled_operator(
             f"{what}: not symmetric: the entry of objects {names[worst.row]!r} and "
             f"{names[worst.column]!r} is {worst.entry:.9g}, its transpose {worst.transposed:.9g} "
             f"(rows {places[worst.row]} and {places[worst.column]} of the array). If the average "
-            "is meant, store (Q + Q.T) / 2; if only one triangle was written, write both."
+            "is meant, store (Q + Q.T) / 2; if only one triangle was written, write both. A chunk "
+            "that is missing, or another shape or dtype than that of the file, does this too."
         )
     _check_diagonal(what, diagonal, names, largest, given.eps)
+    _check_pair(what, beyond, names, diagonal, rounding_share(n, given.eps) * norm)
     return TiledOperator(array, places, diagonal, Sums(sums, norm, sizes)), visible
 
 
@@ -115,18 +122,22 @@ def sparse_operator(given: Given, row: Mask | None) -> tuple[SymmetricOperator, 
             "(Q + Q.T) / 2."
         )
     matrix = csr_array(0.5 * (matrix + matrix.T))
-    _check_diagonal(what, matrix.diagonal(), names, largest, given.eps)
+    diagonal, stored = matrix.diagonal(), matrix.tocoo()
+    _check_diagonal(what, diagonal, names, largest, given.eps)
+    if stored.nnz:
+        lengths = np.sqrt(np.fmax(diagonal, 0.0))
+        limits = lengths[stored.coords[0]] * lengths[stored.coords[1]]
+        at = int(np.argmax(np.abs(stored.data) - limits))
+        i, j = (int(where[at]) for where in stored.coords)
+        beyond = Asymmetry(0.0, i, j, float(stored.data[at]), float(limits[at]))
+        norm = float(np.linalg.norm(stored.data))
+        _check_pair(what, beyond, names, diagonal, rounding_share(len(names), given.eps) * norm)
     return SparseOperator(matrix), visible
 
 
 def feature_operator(given: Given, row: Mask | None) -> tuple[SymmetricOperator, Mask]:
     """Return a kernel given by its features, checked, and which of its objects are visible."""
     values = given.matrix.values
-    if np.isnan(values.shape).any():
-        raise KernelError(
-            f"{given.what}: features of unknown shape. Call compute_chunk_sizes() of the dask "
-            "array first."
-        )
     tiled = not isinstance(values, np.ndarray)
     if tiled:
         values = values.rechunk({1: -1})
@@ -234,6 +245,9 @@ class Tile(NamedTuple):
         The sums of the entries.
     norm, largest : float
         The Frobenius norm and the largest absolute value of the entries.
+    beyond : Asymmetry
+        The entry that is furthest above the square root of the product of its diagonal entries,
+        that root in place of the transpose.
     diagonal : ndarray or None
     asymmetry : Asymmetry
     bad : tuple or None
@@ -251,21 +265,27 @@ class Tile(NamedTuple):
     largest: float
     diagonal: Vector | None
     asymmetry: Asymmetry
+    beyond: Asymmetry
     bad: tuple[int, int, float] | None
     shown: tuple[int, int] | None
 
 
-def _examine(tile: Any, lower: Any, one: Strip, two: Strip, by_nan: bool) -> Any:
+def _examine(
+    tile: Any, lower: Any, one: Strip, two: Strip, by_nan: bool, sides: tuple[Vector, Vector]
+) -> Any:
     from dask.delayed import delayed
 
-    return delayed(examine)(tile, lower, one.inside, two.inside, by_nan)
+    return delayed(examine)(tile, lower, one.inside, two.inside, by_nan, *sides)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # infinite and too large entries are refused
-def examine(tile: Any, lower: Any, rows: Any, columns: Any, by_nan: bool) -> Tile:
+def examine(
+    tile: Any, lower: Any, rows: Any, columns: Any, by_nan: bool, left: Vector, right: Vector
+) -> Tile:
     """Return what the checks need of a tile; `lower` is the tile across the diagonal, if another.
 
-    With `by_nan`, hidden objects are those with NaN, and must have nothing else.
+    With `by_nan`, hidden objects are those with NaN, and must have nothing else. `left` and `right`
+    are the square roots of the diagonal entries of the rows and columns.
     """
     block = inside_of(tile, (rows, columns)).astype(np.float64)
     other = block if lower is None else inside_of(lower, (columns, rows)).astype(np.float64)
@@ -282,6 +302,11 @@ def examine(tile: Any, lower: Any, rows: Any, columns: Any, by_nan: bool) -> Til
     i, j = np.unravel_index(int(np.argmax(difference)), difference.shape)
     size = float(difference[i, j])
     place = Asymmetry(size, int(i), int(j), float(block[i, j]), float(other[j, i]))
+    above = absolute - np.outer(left, right)
+    i, j = np.unravel_index(int(np.argmax(above)), above.shape)
+    beyond = Asymmetry(
+        float(above[i, j]), int(i), int(j), float(block[i, j]), float(left[i] * right[j])
+    )
     mean = block if lower is not None else 0.5 * (block + block.T)
     return Tile(
         absolute.sum(axis=1),
@@ -292,6 +317,7 @@ def examine(tile: Any, lower: Any, rows: Any, columns: Any, by_nan: bool) -> Til
         float(absolute.max()),
         np.diagonal(block).copy() if lower is None else None,
         place,
+        beyond,
         bad,
         shown,
     )
@@ -387,6 +413,31 @@ def _check_diagonal(
             f"{what}: the diagonal entry of object {names[worst]!r} is {diagonal[worst]:.6g}. The "
             "diagonal of a kernel holds squared lengths."
         )
+
+
+def _check_pair(
+    what: str, beyond: Asymmetry, names: list[Any], diagonal: Vector, tolerance: float
+) -> None:
+    """Raise IndefiniteKernelError if two objects alone make a negative eigenvalue."""
+    if not len(diagonal):
+        return
+    one, two = diagonal[beyond.row], diagonal[beyond.column]
+    smallest = 0.5 * (one + two) - np.hypot(0.5 * (one - two), beyond.entry)
+    if beyond.row == beyond.column or smallest >= -tolerance:
+        return
+    remedy = "It is not a covariance: repair it, for example by a constant on its diagonal."
+    if not diagonal.any():
+        remedy = (
+            "Its diagonal is zero, so its entries look like distances D: pass a kernel computed "
+            "from them, for example exp(-D**2 / (2 * scale**2))."
+        )
+    elif one == 0.0 or two == 0.0:
+        remedy = "Zeros on the diagonal can be a chunk that was never written."
+    raise IndefiniteKernelError(
+        f"{what}: the entry of objects {names[beyond.row]!r} and {names[beyond.column]!r} is "
+        f"{beyond.entry:.6g}, with diagonal entries {one:.6g} and {two:.6g}: in absolute value it "
+        f"is above {beyond.transposed:.6g}, the square root of their product. {remedy}"
+    )
 
 
 def _diagonal(array: Any) -> Vector:

@@ -9,6 +9,7 @@ from tqdm.auto import tqdm
 
 from ..errors import ClusterError, KernelError, LabelError, MKMCError
 from ..kernels.feature_form import Features
+from ..kernels.labeled import Labeled
 from ..linalg import tiles
 from ..linalg.lazy import dask_array, is_lazy, without_mask
 from ..linalg.operators import SymmetricOperator
@@ -42,6 +43,8 @@ def is_out_of_memory(matrix: Any) -> bool:
     """Return whether a kernel is of a kind that is not held in memory as a matrix."""
     if isinstance(matrix, xr.DataArray):
         return is_lazy(matrix.data)
+    if isinstance(matrix, Labeled):
+        return True
     if isinstance(matrix, Features | np.memmap) or is_lazy(matrix):
         return True
     return _is_zarr(matrix) or _is_sparse(matrix)
@@ -86,7 +89,7 @@ def build_lazy_stack(
         some, other = (names.tolist()[labeled.index(kind)] for kind in (True, False))
         raise LabelError(
             f"kernels: {some!r} is labeled and {other!r} is not. Label all of them "
-            "(xarray.DataArray, also of a dask array; Features(X, objects=...)) or none."
+            "(kernels.Labeled(matrix, objects), kernels.Features(X, objects=...)) or none."
         )
     for part in parts if not any(labeled) else ():
         if len(part.objects) != len(parts[0].objects):
@@ -122,16 +125,21 @@ def build_lazy_stack(
 def _has_labels(matrix: Any) -> bool:
     if isinstance(matrix, Features):
         return matrix.objects is not None
-    return is_labeled(matrix)
+    return isinstance(matrix, Labeled) or is_labeled(matrix)
 
 
 def _given(what: str, matrix: Any, order: Labels | None) -> Given:
     """Return a kernel of any kind as tiles, features or a matrix in memory, with its labels."""
+    if isinstance(matrix, Labeled):
+        if _has_labels(matrix.matrix):
+            raise LabelError(f"{what}: the matrix in Labeled has labels already. Pass it itself.")
+        return _given(what, matrix.matrix, as_labels(matrix.objects, what))
     objects: Labels | None = None
     eps = eps_of(np.dtype(np.float64))
     if isinstance(matrix, Features):
         if matrix.objects is not None:
             objects = as_labels(matrix.objects, what)
+        _check_shape(matrix.values, what)
         eps, size = eps_of(matrix.values.dtype), matrix.values.shape[0]
     elif _is_sparse(matrix):
         check_square(matrix, what)
@@ -141,10 +149,7 @@ def _given(what: str, matrix: Any, order: Labels | None) -> Given:
         if isinstance(matrix, xr.DataArray):
             objects = _labels_of(matrix, what)
             eps, matrix = float(input_eps(matrix)), matrix.data
-        if np.isnan(matrix.shape).any():
-            raise KernelError(
-                f"{what}: a dask array of unknown shape. Call its compute_chunk_sizes() first."
-            )
+        _check_shape(matrix, what)
         check_square(matrix, what)
         _check_real(matrix, what)
         eps, size = max(eps, eps_of(matrix.dtype)), matrix.shape[0]
@@ -174,6 +179,13 @@ def _in_tiles(part: LabeledMatrix, row: NDArray[np.bool_] | None) -> Any:
     values = np.full(part.values.shape, np.nan)
     values[np.ix_(shown, shown)] = block
     return tiles.as_tiles(values)
+
+
+def _check_shape(array: Any, what: str) -> None:
+    if np.isnan(array.shape).any():
+        raise KernelError(
+            f"{what}: a dask array of unknown shape. Call its compute_chunk_sizes() first."
+        )
 
 
 def _check_real(matrix: Any, what: str) -> None:

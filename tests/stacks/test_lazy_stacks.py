@@ -285,8 +285,8 @@ def test_each_tile_is_read_once_in_the_check_and_in_a_product(by):
     elif by == "nan":
         counted = Counted(hiding(matrix(), 4))
     operator = stack_kernels({"a": counted.array()}, visible=mask).kernel(0).moment
-    diagonal = {at: 2 if at[0] == at[1] and mask is None else 1 for at in ALL}
-    assert counted.reads == diagonal  # first the diagonal alone, which says who is hidden
+    diagonal = {at: 2 if at[0] == at[1] else 1 for at in ALL}
+    assert counted.reads == diagonal  # first the diagonal alone, which bounds the other entries
     counted.reads.clear()
     operator @ np.ones((len(operator), 2))
     assert counted.reads == dict.fromkeys(UPPER, 1)
@@ -451,7 +451,7 @@ def test_labels_are_refused_by_name():
         kernels.Features(table, objects=LABELS)
     with refused(KernelError, "objects", "labels already"):
         kernels.Features(xr.DataArray(table), objects=LABELS)
-    with refused(LabelError, "'a' is labeled and 'b' is not", "xarray.DataArray", "objects="):
+    with refused(LabelError, "'a' is labeled and 'b' is not", "kernels.Labeled", "objects="):
         stack_kernels({"a": own, "b": in_tiles(matrix())})
     with refused(LabelError, "kernel 'a'", "'q'"):
         stack_kernels(
