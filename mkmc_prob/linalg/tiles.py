@@ -180,7 +180,7 @@ class TiledOperator(SymmetricOperator):
     @property
     def form(self) -> str:
         """See `SymmetricOperator`."""
-        return f"tiles of {self.array.chunks[0][0]}, {self.array.dtype}"
+        return f"blocks of {self.array.chunks[0][0]}, {self.array.dtype}"
 
     @again_if_workers_died
     def _product(self, columns: Matrix, shift: float) -> Matrix:
@@ -258,7 +258,7 @@ class FeatureTiles(SymmetricOperator):
     @property
     def form(self) -> str:
         """See `SymmetricOperator`."""
-        return f"{self.count} features, {self.features.dtype}, in tiles of rows"
+        return f"{self.count} features, {self.features.dtype}, in blocks of rows"
 
     @again_if_workers_died
     def _product(self, columns: Matrix, shift: float) -> Matrix:

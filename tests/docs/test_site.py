@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 MODULES = [
     f"mkmc_prob{module}"
-    for module in ("", ".datasets", ".diagnostics", ".experiments", ".io", ".plots")
+    for module in ("", ".datasets", ".diagnostics", ".experiments", ".io", ".kernels", ".plots")
 ]
 MADE = ("_build", "gallery", "generated", "backreferences")  # created in docs/ by the build
 
