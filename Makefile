@@ -35,7 +35,7 @@ demo: $(VENV)/.demo  ## complete the bundled digits kernels: print a table, writ
 	$(one_thread) $(run) examples/complete_digits.py --output demo-output
 
 test: $(VENV)/.test  ## run the test suite, including the examples in the docstrings and the documentation
-	$(one_thread) $(run) -m pytest --numprocesses auto --maxprocesses 4 tests $(ARGS)
+	$(one_thread) $(run) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal tests $(ARGS)
 
 bench: $(VENV)/.test  ## run the benchmarks and write docs/benchmarks.md (hours; one part: ARGS="-k per_step")
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(run) -m pytest --benchmark-enable \
