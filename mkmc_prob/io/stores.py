@@ -1,6 +1,5 @@
 """Stacks as zarr stores: kernels in chunks on disk, which are read while they are used."""
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -224,9 +223,7 @@ def _read_xarray(path: Path) -> LazyStack | xr.DataArray:
     """Return the stack of a store that xarray wrote, with dims (kernel, object, object_bis)."""
     try:
         store = _zarr(path).storage.LocalStore(path.resolve())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # metadata that are not consolidated
-            found = xr.open_dataset(store, engine="zarr", chunks={})
+        found = xr.open_dataset(store, engine="zarr", chunks={}, consolidated=False)
     except Exception as error:
         raise KernelError(
             f"{path}: neither a stack of write_stack nor a dataset of xarray "

@@ -41,10 +41,23 @@ class Sums(NamedTuple):
     sizes: Vector
 
 
+@contextmanager
+def readable(what: str, remedy: str) -> Iterator[None]:
+    """Turn what a library says of files that it cannot read into a KernelError."""
+    try:
+        yield
+    except (MKMCError, ClusterError):
+        raise
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise KernelError(
+            f"{what}: cannot be read ({type(error).__name__}: {error}). {remedy}"
+        ) from error
+
+
 class SymmetricOperator:
     """A symmetric matrix Q of n rows, used as S = Q / d - z J, with J a matrix of ones.
 
-    Subclasses compute `_product`, `_block` and `_sums` of Q.
+    Subclasses pass the diagonal and the sums of Q, and compute `_product` and `_block`.
 
     Attributes
     ----------
@@ -76,7 +89,7 @@ class SymmetricOperator:
         """Return S X."""
         whole = columns if columns.ndim == 2 else columns[:, None]  # also of no rows
         shift = self.unit * self.shift
-        with self._readable():
+        with readable(self.what, RESTORE):
             found = self._product(whole, shift)
         self._check(whole, found, shift)
         found /= self.unit
@@ -95,18 +108,6 @@ class SymmetricOperator:
         if not (apart <= 4.0 * n * EPS * terms).all():  # also if it is NaN
             raise KernelError(f"{self.what}: {CHANGED}")
 
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Turn what a library says of files that it cannot read into a KernelError."""
-        try:
-            yield
-        except (MKMCError, ClusterError):
-            raise
-        except (OSError, RuntimeError, ValueError, KeyError) as error:
-            raise KernelError(
-                f"{self.what}: cannot be read ({type(error).__name__}: {error}). {RESTORE}"
-            ) from error
-
     def diagonal(self) -> Vector:
         """Return the diagonal of S; a copy."""
         diagonal: Vector = self._diagonal / self.unit - self.shift
@@ -114,7 +115,7 @@ class SymmetricOperator:
 
     def block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
         """Return the entries of S in these rows and columns."""
-        with self._readable():
+        with readable(self.what, RESTORE):
             found = self._block(rows, columns)
         _, own, beside = np.intersect1d(rows, columns, return_indices=True)
         diagonal = self._diagonal[rows[own]]

@@ -77,7 +77,8 @@ def stack_kernels(
         - one array of shape (K, l, l), or an existing stack,
         - a mapping or a list in which some kernels are not in memory: dask, zarr or memory-mapped
           arrays (`numpy.memmap`), a `DataArray` over a dask array, which may be labeled,
-          `scipy.sparse` matrices, or `kernels.Features`.
+          `scipy.sparse` matrices, `kernels.Features`, or any of these with labels, as
+          `kernels.Labeled`.
 
         An object is hidden in a kernel if the kernel has no row for it, or if its whole row and
         column are NaN (pandas NA and masked entries count as NaN).
@@ -93,13 +94,12 @@ def stack_kernels(
         rows and columns of hidden objects are ignored. A `DataFrame` or labeled `DataArray`
         (kernels x objects) is aligned by its labels; for labeled matrices one of these is needed.
     check
-        What is checked: "entries", or "thorough", also whether the kernels are positive
-        semidefinite, which functions check later in any case unless kernels are not in memory.
-        For those it is Lanczos iteration, hundreds of passes, and one-sided: a kernel that is
-        refused is indefinite, one that passes may still be.
+        "entries" checks the entries. "thorough" also checks whether the kernels are positive
+        semidefinite. For kernels in memory, later functions check this in any case. A kernel that
+        is not in memory, of more than 1,000 objects, is read up to a few hundred times (Lanczos
+        iteration): if it is refused it is indefinite, but an indefinite one can pass.
     progress
-        Whether to show a progress bar while kernels that are not in memory are checked. Each is
-        read once.
+        Whether to show a progress bar while kernels that are not in memory are checked.
 
     Returns
     -------
@@ -119,7 +119,8 @@ def stack_kernels(
     LabelError
         If labels are repeated, of mixed types, or do not match.
     IndefiniteKernelError
-        In the thorough check, if a kernel is not positive semidefinite.
+        In the thorough check, if a kernel is not positive semidefinite; in any case, if an entry of
+        a kernel that is not in memory is larger than its two diagonal entries allow.
 
     Examples
     --------

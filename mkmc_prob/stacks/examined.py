@@ -37,8 +37,9 @@ def tiled_operator(
 ) -> tuple[SymmetricOperator, Mask]:
     """Return a kernel in tiles, checked, and which of its objects are visible.
 
-    Every tile is read once. An object is hidden if `row` says so or, without it, if its diagonal
-    entry is NaN: then its row and column must be NaN. `advance` is called after each row of tiles.
+    Every tile is read once, and those on the diagonal once before. An object is hidden if `row`
+    says so or, without it, if its diagonal entry is NaN: then its row and column must be NaN.
+    `advance` is called after each row of tiles.
 
     Raises
     ------

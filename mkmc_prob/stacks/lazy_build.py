@@ -7,12 +7,12 @@ import xarray as xr
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from ..errors import ClusterError, KernelError, LabelError, MKMCError
+from ..errors import KernelError, LabelError
 from ..kernels.feature_form import Features
 from ..kernels.labeled import Labeled
 from ..linalg import tiles
 from ..linalg.lazy import dask_array, is_lazy, without_mask
-from ..linalg.operators import SymmetricOperator
+from ..linalg.operators import SymmetricOperator, readable
 from ..linalg.rounding import eps_of
 from ..linalg.spectra import eigenvalue_tolerance, negative_spectrum
 from .examined import (
@@ -213,15 +213,9 @@ def _labels_of(matrix: xr.DataArray, what: str) -> Labels | None:
 def _operator(
     part: Given, row: NDArray[np.bool_] | None, bar: Any
 ) -> tuple[SymmetricOperator, NDArray[np.bool_]]:
-    try:
+    with readable(part.what, "It is damaged."):
         if isinstance(part.matrix, Features):
             return feature_operator(part, row)
         if _is_sparse(part.matrix):
             return sparse_operator(part, row)
         return tiled_operator(part, row, bar.update)
-    except (MKMCError, ClusterError):
-        raise
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        raise KernelError(
-            f"{part.what}: cannot be read ({type(error).__name__}: {error}). It is damaged."
-        ) from error
