@@ -24,6 +24,7 @@ from .errors import (
 from .evaluation.baselines import knn_impute, mean_impute, zero_impute
 from .evaluation.missingness import remove_objects
 from .evaluation.scores import correlation_matrix_distance, kl_divergence, relative_error
+from .fitting.calibration import Calibration, calibrate
 from .fitting.complete import complete
 from .fitting.fit import fit
 from .fitting.information import missing_information
@@ -55,6 +56,7 @@ from .utils.version import __version__ as __version__
 __all__ = [
     "EM",
     "PPCA",
+    "Calibration",
     "ClusterError",
     "ConditionalGaussian",
     "ConvergenceWarning",
@@ -77,6 +79,7 @@ __all__ = [
     "Sources",
     "StrengthSelection",
     "WishartPrior",
+    "calibrate",
     "center",
     "complete",
     "continue_posterior",

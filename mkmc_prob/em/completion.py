@@ -1,7 +1,7 @@
 """The completed kernels of a model of few factors, computed where they are asked for."""
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..stacks.kernel_stack import KernelStack, VisibleKernel
 from ..stacks.labels import as_labels, match
 from ..stacks.lazy_stack import LazyStack
 from .rounding import EPS
+from .spread import described, spread_across, spread_among
 
 
 class FactorCompletion:
@@ -99,14 +100,40 @@ class FactorCompletion:
         completed.attrs["long_name"] = "completed kernel matrices"
         return completed.rename("completed")
 
+    def standard_deviation(self) -> xr.DataArray:
+        """Return the standard deviation of every completed entry, 0 for visible ones.
+
+        It is a dask array if the completed stack is.
+        """
+        size = len(self.model.objects)
+        if isinstance(self.kernels, LazyStack) or is_large(len(self.kernels.names) * size**2):
+            return described(self._lazy(self._spread))
+        everything = slice(0, size)
+        found = self.kernels.array.copy(data=np.zeros(self.kernels.array.shape))
+        for place, values in enumerate(found.values):
+            if not self.kernels.visible[place].all():
+                values[...] = self._spread(place, everything, everything)
+        return described(found)
+
+    def _spread(self, place: int, rows: slice, columns: slice) -> Matrix:
+        everything = np.arange(len(self.model.objects))
+        found = self.kernel(place).spread(everything[rows], everything[columns])
+        found /= math.sqrt(self.sources.degrees_of_freedom[place])
+        return found
+
     def _lazy_stack(self) -> xr.DataArray:
+        completed = self._lazy(self._block)
+        completed.attrs["long_name"] = "completed kernel matrices"
+        return completed.rename("completed")
+
+    def _lazy(self, block: Callable[[int, slice, slice], Matrix]) -> xr.DataArray:
+        """Return a stack as a dask array of these blocks."""
         array, size = self.kernels.array, len(self.model.objects)
         return xr.DataArray(
-            lazy_stack(len(self.kernels.names), size, self._block),
+            lazy_stack(len(self.kernels.names), size, block),
             dims=array.dims,
             coords=array.coords,
-            name="completed",
-            attrs=array.attrs | {"long_name": "completed kernel matrices"},
+            attrs=array.attrs,
         )
 
     def _block(self, place: int, rows: slice, columns: slice) -> Matrix:
@@ -246,6 +273,8 @@ class CompletedKernel(NamedTuple):
         The diagonal of Psi.
     cross : ndarray, shape (l, p)
         For visible objects R, for hidden ones L E.
+    moment, covariance : ndarray, shape (p, p)
+        E, and the covariance of the factors given the visible objects.
     """
 
     kernel: VisibleKernel
@@ -253,6 +282,8 @@ class CompletedKernel(NamedTuple):
     loadings: Matrix
     noise: Vector
     cross: Matrix
+    moment: Matrix
+    covariance: Matrix
 
     @classmethod
     def of(
@@ -266,7 +297,7 @@ class CompletedKernel(NamedTuple):
         cross[v] = kernel.moment @ posterior.regression / source.scale
         moment = posterior.covariance + symmetrize(posterior.regression.T @ cross[v])
         cross[h] = loadings[h] @ moment
-        return cls(kernel, source.scale, loadings, noise, cross)
+        return cls(kernel, source.scale, loadings, noise, cross, moment, posterior.covariance)
 
     def block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
         """Return the entries of these rows and columns, symmetric if they are the same."""
@@ -290,3 +321,38 @@ class CompletedKernel(NamedTuple):
         shown = entries(self.kernel.moment, place[rows[~below]], place[columns[~beside]])
         found[np.ix_(~below, ~beside)] = shown
         return found
+
+    def spread(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
+        """Return the standard deviations for nu = 1, 0 where both objects are visible."""
+        visible, found = self.kernel.visible, np.zeros((len(rows), len(columns)))
+        (shown, hidden), (shown_bis, hidden_bis) = (
+            (np.flatnonzero(visible[each]), np.flatnonzero(~visible[each]))
+            for each in (rows, columns)
+        )
+        (h, g, c), (h_bis, g_bis, c_bis) = (
+            (own, *self._variances(own)) for own in (rows[hidden], columns[hidden_bis])
+        )
+        place = np.cumsum(visible) - 1
+        q, q_bis = (
+            self.kernel.moment.diagonal()[place[own]] / self.scale
+            for own in (rows[shown], columns[shown_bis])
+        )
+        found[np.ix_(shown, hidden_bis)] = spread_across(q, c_bis)
+        found[np.ix_(hidden, shown_bis)] = spread_across(q_bis, c).T
+        left, right = self.loadings[h], self.loadings[h_bis]
+        covariance = left @ self.covariance @ right.T
+        covariance += (h[:, None] == h_bis) * self.noise[h][:, None]
+        explained = left @ (self.moment - self.covariance) @ right.T
+        if np.array_equal(h, h_bis):
+            covariance, explained = symmetrize(covariance), symmetrize(explained)
+        among = spread_among(explained, covariance, ((g, c), (g_bis, c_bis)))
+        found[np.ix_(hidden, hidden_bis)] = among
+        found *= self.scale
+        return found
+
+    def _variances(self, objects: NDArray[np.intp]) -> tuple[Vector, Vector]:
+        """Return the explained variance and the conditional variance of hidden objects."""
+        own = self.loadings[objects]
+        conditional = np.einsum("ij,ij->i", own @ self.covariance, own) + self.noise[objects]
+        explained = np.einsum("ij,ij->i", own @ (self.moment - self.covariance), own)
+        return np.maximum(explained, 0.0), conditional

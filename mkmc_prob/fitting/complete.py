@@ -13,10 +13,11 @@ from ..errors import KernelError
 from ..model.prior import WishartPrior
 from ..model.structures import FULL, PPCA, FactorAnalysis, Structure, structure_of
 from ..stacks.definite import repair_spectrum
-from ..stacks.degrees import DegreesOfFreedom
+from ..stacks.degrees import DegreesOrAuto
 from ..stacks.pairs import never_seen_together
 from ..stacks.stack import check_stack
 from ..utils.arguments import Check, several
+from .calibration import is_auto
 from .fit import fit
 from .result import MKMCResult
 from .selection import SHARINGS, STRENGTHS, select_model
@@ -49,7 +50,7 @@ def complete(
     progress: bool = False,
     repair: bool = False,
     prior: WishartPrior | None = None,
-    degrees_of_freedom: DegreesOfFreedom = 1.0,
+    degrees_of_freedom: DegreesOrAuto = 1.0,
     **options: Any,
 ) -> MKMCResult:
     """Complete the kernels of `stack`, and say whether that is better than simple imputation.
@@ -75,7 +76,8 @@ def complete(
         Whether to make indefinite kernels positive semidefinite (`repair_spectrum`, which warns of
         each change); otherwise an indefinite kernel is an error.
     prior, degrees_of_freedom
-        As in `fit`.
+        As in `fit`. With "auto" the model is chosen with equal weights for all kernels, and the
+        verdict is about that choice; the weights come after it.
     **options
         Further options of `fit`: ``method``, ``tol``, ``max_iter``, ``initial``.
 
@@ -137,7 +139,11 @@ def complete(
         few = checked_stack.sizes["object"] <= MORE_THAN
         apart = full and not few and bool(never_seen_together(checked_stack).any())
         priors = PRIORS if apart else (None,)
-    common: dict[str, Any] = {"prior": prior, "degrees_of_freedom": degrees_of_freedom}
+    auto = is_auto(degrees_of_freedom)
+    common: dict[str, Any] = {
+        "prior": prior,
+        "degrees_of_freedom": 1.0 if auto else degrees_of_freedom,
+    }
     selection = select_model(
         stack,
         strengths=strengths,
@@ -154,6 +160,7 @@ def complete(
     selection = dataclasses.replace(selection, left_out=left_out)
     if prior is not None:
         common["prior"] = prior.with_strength(selection.best["strength"])
+    common["degrees_of_freedom"] = degrees_of_freedom
     result = fit(stack, **(common | selection.best), progress=progress, **options)
     interrupted = result.interrupted or selection.interrupted
     return dataclasses.replace(result, selection=selection, interrupted=interrupted)

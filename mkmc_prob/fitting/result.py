@@ -3,6 +3,7 @@
 import os
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import xarray as xr
 from .. import plots
 from ..diagnostics.agreement import agreement_with_model, kernel_agreement, object_predictive
 from ..em.completion import FactorCompletion
+from ..em.spread import standard_deviations
 from ..errors import MKMCError
 from ..model.gaussian import GaussianModel
 from ..model.low_rank import LowRankModel
@@ -27,6 +29,7 @@ from ..stacks.pattern import tied_groups
 from ..stacks.stack import visible_objects
 from ..utils.netcdf import open_tree, write_netcdf
 from ..utils.version import __version__
+from .calibration import Calibration
 from .information import missing_information
 from .model_selection import ModelSelection
 from .solve import Solution, sources_dataset
@@ -79,6 +82,8 @@ class MKMCResult(Solution):
         objects)`` gives rows of it.
     selection : ModelSelection or None
         How `complete` chose the model, and its verdict.
+    calibration : Calibration or None
+        How ``degrees_of_freedom="auto"`` chose them, and how intervals cover held-out entries.
 
     Examples
     --------
@@ -98,6 +103,7 @@ class MKMCResult(Solution):
     """
 
     selection: ModelSelection | None = None
+    calibration: Calibration | None = None
 
     @classmethod
     def of(cls, solution: Solution) -> "MKMCResult":
@@ -160,6 +166,36 @@ class MKMCResult(Solution):
     def _count_of_pairs(self) -> int:
         """Return how many pairs of objects no kernel shows together."""
         return count_of_unseen_pairs(self._related())
+
+    @cached_property
+    def standard_deviation(self) -> xr.DataArray:
+        """The standard deviation of every completed entry, given the model; 0 for visible entries.
+
+        It has the dims of `completed`. If kernel k is the second moment of nu_k independent draws
+        of its vector, a hidden entry is normal, to first order, about its completed value with this
+        standard deviation. It is proportional to 1/sqrt(nu_k), so it means something only if
+        `degrees_of_freedom` does: ``degrees_of_freedom="auto"`` chooses numbers with which
+        intervals of held-out entries are calibrated. The model matrix is taken as known. For very
+        many objects it is a dask array. Equation :eq:`eq-spread` of the derivation.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mkmc_prob import fit, stack_kernels
+        >>> kernels = np.stack([np.eye(2) + 1.0] * 2)
+        >>> stack = stack_kernels(kernels, visible=[[1, 1], [1, 0]])
+        >>> fit(stack, degrees_of_freedom=50).standard_deviation.sel(kernel="Q2").values.round(2)
+        array([[0.  , 0.3 ],
+               [0.3 , 0.47]])
+        """
+        if self.completion is not None:
+            return self.completion.standard_deviation()
+        stack = KernelStack.of(self.observed)
+        degrees = self.degrees_of_freedom.sel(kernel=stack.names).values
+        sources = Sources.of_dataset(self.sources, stack.names, degrees)
+        prior, objects = self.prior, stack.objects
+        scale = None if prior.is_identity else prior.scale_matrix(objects)
+        return standard_deviations(stack, sources, scale, self.model)
 
     def pair_counts(self) -> xr.DataArray:
         """Count the kernels that show both objects of a pair; see `diagnostics.pair_counts`."""
@@ -276,6 +312,8 @@ class MKMCResult(Solution):
             tree["kernel_agreement"] = xr.DataTree(agreement)
         if self.selection is not None:
             tree["selection"] = xr.DataTree(self.selection.to_dataset())
+        if self.calibration is not None:
+            tree["calibration"] = xr.DataTree(self.calibration.to_dataset())
         tree.attrs = {
             "inference_library": "mkmc_prob",
             "inference_library_version": __version__,
@@ -508,6 +546,9 @@ def _from_datatree(tree: xr.DataTree, stack: LazyStack | None) -> MKMCResult:
     selection = None
     if "selection" in tree:
         selection = ModelSelection.of_dataset(with_labels(tree["selection"].to_dataset()))
+    calibration = None
+    if "calibration" in tree:
+        calibration = Calibration.of_dataset(with_labels(tree["calibration"].to_dataset()))
     return MKMCResult(
         observed=observed,
         completed=completed,
@@ -523,4 +564,5 @@ def _from_datatree(tree: xr.DataTree, stack: LazyStack | None) -> MKMCResult:
         interrupted=bool(tree.attrs["interrupted"]),
         completion=completion,
         selection=selection,
+        calibration=calibration,
     )

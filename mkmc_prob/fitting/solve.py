@@ -261,6 +261,17 @@ def _left_out(problem: Problem, em: EM) -> KernelExpectations | None:
     return found
 
 
+def with_constants_of_left_out(problem: Problem, sources: Sources) -> Sources:
+    """Return sources with the constants of the kernels that an ascent leaves out."""
+    places = np.flatnonzero(np.isnan(sources.constant))
+    if not len(places):
+        return sources
+    alone = EM.of(problem.with_kernels(places))
+    constant = sources.constant.copy()
+    constant[places] = alone.e_step(alone.initial_model()).sources.constant
+    return sources.with_constants(constant)
+
+
 def _with_constants(sources: Sources, kept: Sources, alone: KernelExpectations | None) -> Sources:
     """Return the sources of all kernels with the constants of those in and out of the ascent."""
     parts = [kept] if alone is None else [kept, alone.sources]

@@ -472,6 +472,10 @@ class Sources:
         """Return the same sources with these constants."""
         return self._like(constant=constant)
 
+    def with_degrees(self, degrees: NDArray[np.float64]) -> "Sources":
+        """Return the same sources with these degrees of freedom."""
+        return self._like(degrees_of_freedom=degrees)
+
     def without_shared_constant(self) -> "Sources":
         """Return the sources under a prior whose scale the user chose."""
         return self._like(shared_constant=0.0)

@@ -1,5 +1,6 @@
 """Plots: each function draws on given or new Matplotlib axes and returns them."""
 
+from .coverage import plot_coverage
 from .diagnostics import plot_agreement, plot_calibration, plot_disagreement, plot_strength
 from .kernels import MISSING, plot_kernels, plot_pair_counts, plot_pattern, plot_spectra
 from .loadings import plot_loadings
@@ -13,6 +14,7 @@ __all__ = [
     "MISSING",
     "plot_agreement",
     "plot_calibration",
+    "plot_coverage",
     "plot_disagreement",
     "plot_estimate_on_posterior",
     "plot_gain_parts",

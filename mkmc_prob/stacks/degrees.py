@@ -1,7 +1,7 @@
 """Degrees of freedom: one positive number per kernel, read from any form a user may give."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,8 @@ DegreesOfFreedom: TypeAlias = (
     "float | Sequence[float] | NDArray[np.float64] | Mapping[Hashable, float] | xr.DataArray"
     " | pd.Series[float]"
 )
+#: The same, or "auto".
+DegreesOrAuto: TypeAlias = "DegreesOfFreedom | Literal['auto']"
 
 
 def degrees_per_kernel(

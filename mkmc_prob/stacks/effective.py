@@ -75,15 +75,20 @@ def effective_degrees_of_freedom(stack: xr.DataArray) -> xr.DataArray:
                 f"kernel {kernel.name!r}: it {fault}, so that its degrees of freedom cannot be "
                 "estimated. Leave it out of the stack."
             )
-        found.append(float(np.trace(block) / norm) ** 2)
-    # At least 1 but for rounding, as (tr Q)^2 >= tr Q^2 for every positive semidefinite Q.
+        found.append(effective_number(block))
     return xr.DataArray(
-        np.maximum(found, 1.0),
+        np.array(found),
         dims="kernel",
         coords={"kernel": checked.array["kernel"].values},
         name="degrees_of_freedom",
         attrs={"long_name": "effective degrees of freedom, (tr Q)^2 / tr Q^2"},
     )
+
+
+def effective_number(block: Matrix) -> float:
+    """Return (tr Q)^2 / tr Q^2 of a block that is not zero."""
+    # At least 1 but for rounding, as (tr Q)^2 >= tr Q^2 for every positive semidefinite Q.
+    return max(float(np.trace(block) / frobenius_norm(block)) ** 2, 1.0)
 
 
 def reduce_rank(stack: xr.DataArray, rank: DegreesOfFreedom) -> xr.DataArray:
