@@ -276,7 +276,7 @@ def calibrated(
     held_out = np.any(hidden, axis=0).sum(axis=1) if hidden else np.zeros(len(tested), dtype=int)
     degrees = np.ones(len(tested))
     found: list[DrawnResiduals] = []
-    kernels: list[TestedKernel] = []
+    kernels: list[KernelResiduals] = []
     bar = tqdm(total=ROUNDS * len(hidden), disable=not progress, desc="calibrate", unit=" fits")
     with bar:
         for _ in range(ROUNDS):
@@ -292,7 +292,7 @@ def calibrated(
                 found.append(one)
                 bar.update()
             kernels = [
-                TestedKernel.of(kernel, [one.residuals[k] for one in found], int(held_out[k]))
+                KernelResiduals.of(kernel, [one.residuals[k] for one in found], int(held_out[k]))
                 for k, kernel in enumerate(stack.kernels())
             ]
             degrees = np.array([kernel.degrees_of_freedom for kernel in kernels])
@@ -415,7 +415,7 @@ def evenly(count: int, most: int) -> NDArray[np.intp]:
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.intp))
 
 
-class TestedKernel(NamedTuple):
+class KernelResiduals(NamedTuple):
     """One kernel, with the residuals of each draw that holds out some of its objects.
 
     Attributes
@@ -433,7 +433,7 @@ class TestedKernel(NamedTuple):
     @classmethod
     def of(
         cls, kernel: VisibleKernel, residuals: Sequence[Residuals | None], held_out: int
-    ) -> "TestedKernel":
+    ) -> "KernelResiduals":
         """Return the kernel with the draws that hold out some of its objects."""
         return cls(kernel, [one for one in residuals if one is not None], held_out)
 
