@@ -184,8 +184,8 @@ def _need_together(
     raise KernelError(
         f"{what}: no kernel with a sharing above 0 shows {objects[i].item()!r} and "
         f"{objects[j].item()!r} together. The kernels only bound their entry of the model matrix, "
-        "and its standard error would be that of the prior. Leave it out; result.unseen_pairs() "
-        "gives the bounds."
+        "and its standard error would be that of the prior. Leave the pair out (from weights by a "
+        "0); result.unseen_pairs() gives the bounds."
     )
 
 
