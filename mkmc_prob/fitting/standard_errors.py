@@ -41,8 +41,8 @@ class ObservedInformation:
     <G, [w (I - DF)]^-1 G>.
 
     The eigenvalues of DF are between 0 and r, the rate of EM, and r < 1 at a maximum. So the value
-    is at least <G, G> / w, and a residual rho of the equations costs at most <rho, rho> / (w (1 - r))
-    of it.
+    is at least <G, G> / w, of which a residual rho of the equations costs at most
+    <rho, rho> / (w (1 - r)).
 
     Parameters
     ----------
