@@ -54,6 +54,10 @@ class FitResult(Protocol):
     def tol(self) -> float:
         """The tolerance in nats."""
 
+    @property
+    def converged(self) -> bool:
+        """Whether the estimated remaining gain fell to the tolerance."""
+
 
 def as_result(given: Any, what: str = "result") -> FitResult:
     """Return `given` if it has the attributes of a fit; raise KernelError otherwise."""

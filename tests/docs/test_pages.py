@@ -84,6 +84,10 @@ def posterior_says(found):
         [draws.mean().item(), *draws.quantile([0.05, 0.95]).values],
         [pair["completed_mean"].item(), pair["completed_sd"].item()],
         pair["completed_quantile"].values,
+        *(
+            np.concatenate([found[name]["value"], found[name]["standard_error"]])
+            for name in ("errors", "correlations", "within")
+        ),
     )
     for numbers, values in zip(said, shown, strict=True):
         np.testing.assert_allclose(numbers, values, atol=0.01)

@@ -42,6 +42,7 @@ from mkmc_prob import (
     sample_posterior,
     select_model,
     stack_kernels,
+    standard_errors,
 )
 from mkmc_prob.diagnostics import check_monotone
 from mkmc_prob.em.methods import OF_LOW_RANK
@@ -465,7 +466,8 @@ def test_errors_name_the_remedy():
         for options in ({"rank": 0}, {"rank": 1.5}, {"rank": 1, "noise_strength": -1}):
             with pytest.raises(KernelError, match=kind.__name__):
                 kind(**options)
-    for function in (missing_information, lambda one: explore_maxima(stack, structure=PPCA(2))):
+    others = (missing_information, standard_errors)
+    for function in (*others, lambda one: explore_maxima(stack, structure=PPCA(2))):
         with pytest.raises(KernelError, match=r'PPCA\(2\) found.*Fit with structure="full"'):
             function(result)
     with pytest.raises(KernelError, match="prior: PPCA"):

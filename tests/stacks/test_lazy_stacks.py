@@ -551,6 +551,7 @@ NOT_IN_MEMORY = {
 OTHERWISE_REFUSED = {
     "kl_divergence": lambda lazy: mp.kl_divergence(lazy, lazy),
     "missing_information": mp.missing_information,
+    "standard_errors": mp.standard_errors,
     "sample_completed": lambda lazy: mp.sample_completed(lazy, draws=2, seed=0),
     "GibbsSampler": mp.GibbsSampler,
     "GaussianModel": mp.GaussianModel,
