@@ -31,6 +31,7 @@ from .fitting.maxima import Maxima, explore_maxima
 from .fitting.model_selection import ModelSelection
 from .fitting.result import MKMCResult, load_result
 from .fitting.selection import select_model
+from .fitting.sensitivity import sensitivity
 from .fitting.strength_selection import StrengthSelection
 from .fitting.strengths import select_strength
 from .model.conditional import ConditionalGaussian
@@ -110,6 +111,7 @@ __all__ = [
     "save_posterior",
     "select_model",
     "select_strength",
+    "sensitivity",
     "stack_kernels",
     "visible_objects",
     "zero_impute",
