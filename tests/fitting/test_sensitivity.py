@@ -178,12 +178,13 @@ def test_a_kernel_s_unit_does_not_matter(direction):
         np.testing.assert_allclose(tables[0][name], tables[1][name], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("direction", "true"), [("size", 0.7), ("ties", 0.6)])
-@pytest.mark.parametrize("constant", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("direction", "true", "constant"), [("size", 0.7, 0.0), ("size", 0.7, 0.5), ("ties", 0.6, 0.5)]
+)
 def test_the_truth_is_covered_at_its_delta_and_at_no_other(direction, true, constant):
     """Monte Carlo, 99 %. tests/slow/not_at_random.py has more draws."""
     deltas, rows = [true - 0.2, true - 0.1, true, true + 0.1, true + 0.2, 1.0], []
-    for seed in range(12):
+    for seed in range(10):
         truth, visible = shifted_kernels(
             np.random.default_rng(seed), direction, true, constant=constant, objects=24
         )
@@ -196,7 +197,7 @@ def test_the_truth_is_covered_at_its_delta_and_at_no_other(direction, true, cons
 
         rows.append(sensitivity(result, direction, deltas=deltas, quantity=ratio)["quantity"])
     mean = np.mean(rows, axis=0)
-    error = 3.1 * np.std(rows, axis=0, ddof=1) / np.sqrt(len(rows))  # t, 11 degrees of freedom
+    error = 3.25 * np.std(rows, axis=0, ddof=1) / np.sqrt(len(rows))  # t, 9 degrees of freedom
     covered = np.abs(mean) <= error
     assert covered.tolist() == [delta == true for delta in sorted(deltas)]
 
