@@ -102,7 +102,8 @@ def sensitivity(
         neighbors of the grid. The point is interpolated linearly for a threshold, and the middle of
         the interval otherwise. Both are NaN if the conclusion does not change on that side;
         ``attrs["conclusion"]`` says so in a sentence. With `verdict`, ``model_error`` and
-        ``mean_error`` over ``delta`` and ``kernel``, the relative errors of the held-out rows,
+        ``mean_error`` over ``delta`` and ``kernel``, the relative errors of the held-out rows (NaN
+        if none of a kernel is held out),
         ``advantage``, mean error less model error averaged over kernels and draws, and its
         ``advantage_error``, the standard error over the draws; ``attrs["verdict"]`` says at which
         delta the advantage ends.
@@ -198,6 +199,7 @@ def sensitivity(
             shifts.problem,
             result,
             direction=direction,
+            places=places,
             deltas=grid,
             draws=draws,
             rng=np.random.default_rng(seed),
@@ -278,7 +280,7 @@ def _with_tipping(found: xr.Dataset, tipping: Tipping, rule: Rule) -> xr.Dataset
 
 
 def _with_verdict(found: xr.Dataset, errors: xr.DataArray) -> xr.Dataset:
-    """Return the table with the errors of held-out rows, and where completion stops to pay."""
+    """Return the table with the errors of held-out rows, and where completion stops paying."""
     advantage = (errors.sel(predictor="mean") - errors.sel(predictor="model")).mean("kernel")
     mean = advantage.mean("draw")
     noise = advantage.std("draw", ddof=1) / np.sqrt(errors.sizes["draw"])

@@ -39,6 +39,8 @@ class Shifted(NamedTuple):
         The factor.
     completed : DataArray
         The completed stack with the hidden objects shifted.
+    get_model : callable
+        Computes `model`, which is done only if it is asked for.
     """
 
     delta: float

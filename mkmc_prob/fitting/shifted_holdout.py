@@ -25,6 +25,7 @@ def held_out_errors(
     result: FitResult,
     *,
     direction: str,
+    places: NDArray[np.intp],
     deltas: NDArray[np.float64],
     draws: int,
     rng: np.random.Generator,
@@ -33,7 +34,8 @@ def held_out_errors(
     """Return the relative error of held-out rows, shifted, by draw, predictor, delta and kernel.
 
     Each draw hides a quarter of the visible objects of every kernel. The model is fitted without
-    them, and neither it nor mean imputation knows delta. NaN if nothing of a kernel is held out.
+    them, and neither it nor mean imputation knows delta. Only rows of the kernels at `places` are
+    shifted. NaN if nothing of a kernel is held out.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def held_out_errors(
             block = stack.array.values[k][np.ix_(v, v)]
             truth = ShiftableKernel(block, ~rows, centered=not problem.sources.is_identical)
             for d, delta in enumerate(deltas.tolist()):
-                shifted = truth.shifted(direction, delta)[rows]
+                shifted = truth.shifted(direction, delta if k in places else 1.0)[rows]
                 for m, completed in enumerate(predicted):
                     found = completed[k][np.ix_(draw.hidden[k], v)]
                     own[m, d, k] = mean_relative_error(found, shifted)

@@ -286,6 +286,10 @@ def test_the_verdict_compares_with_rows_of_a_known_factor():
     assert found["advantage"].sel(delta=0.0) < 0.0 < found["advantage"].sel(delta=1.0)
     assert found["advantage_error"].sel(delta=1.0) > 0.0
     assert found.attrs["verdict"].startswith("completion better than mean imputation holds at")
+    one = sensitivity(result, "size", deltas=[0.0], verdict=True, draws=3, kernels=["Q2"])
+    assert one["mean_error"].sel(delta=0.0, kernel="Q2").item() == pytest.approx(0.0, abs=1e-12)
+    same = one["mean_error"].sel(kernel=["Q1", "Q3", "Q4"])
+    assert (same.sel(delta=0.0) == same.sel(delta=1.0)).all()
 
 
 @pytest.mark.parametrize("options", [PAPER, {"structure": PPCA(2)}, {"prior": PPCA(2)}])
