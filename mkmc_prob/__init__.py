@@ -32,6 +32,7 @@ from .fitting.maxima import Maxima, explore_maxima
 from .fitting.model_selection import ModelSelection
 from .fitting.result import MKMCResult, load_result
 from .fitting.selection import select_model
+from .fitting.sensitivity import sensitivity
 from .fitting.standard_errors import standard_errors
 from .fitting.strength_selection import StrengthSelection
 from .fitting.strengths import select_strength
@@ -114,6 +115,7 @@ __all__ = [
     "save_posterior",
     "select_model",
     "select_strength",
+    "sensitivity",
     "stack_kernels",
     "standard_errors",
     "visible_objects",

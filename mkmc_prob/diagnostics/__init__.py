@@ -2,6 +2,7 @@
 
 from ..stacks.pairs import never_seen_together, pair_counts
 from .agreement import disagreement, kernel_agreement, object_predictive
+from .missingness_test import mcar_test
 from .monotone import check_monotone, empirical_rate
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "disagreement",
     "empirical_rate",
     "kernel_agreement",
+    "mcar_test",
     "never_seen_together",
     "object_predictive",
     "pair_counts",

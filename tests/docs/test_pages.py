@@ -13,7 +13,7 @@ import mkmc_prob
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("start", "bring-your-own", "model", "choosing", "after", "posterior", "study")
-PAGES += ("structures", "large", "cluster", "developing")
+PAGES += ("missing-not-at-random", "structures", "large", "cluster", "developing")
 TEXT = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
 #: Cells, whose outputs the site shows, and plain blocks. Both are run.
 CODE = re.compile(r"^```(?:\{code-cell\} ipython3|python)\n(.*?)^```", re.M | re.S)
@@ -73,6 +73,18 @@ def model_says(found):
     np.testing.assert_allclose(found["off"]["complete"], 1.0, atol=5e-3)
 
 
+def missing_not_at_random_says(found):
+    adjusted = found["test"]["p_adjusted"].to_series() < 0.05
+    assert adjusted[["fac", "mor", "zer"]].all()
+    assert not adjusted["fou"]
+    size, ties = (found[name]["tipping_interval"].values.tolist() for name in ("size", "ties"))
+    assert size == [[0.7, 0.6], [1.4, 1.6]]
+    assert ties[0] == [0.5, 0.4]
+    assert found["size"].attrs["verdict"].count("changes between 0.7 and 0.6") == 1
+    assert found["squared_length"](found["result"]) < 0.9 < 1.02 < found["true"]
+    assert 1.1 < found["found"]["tipping_point"].sel(side="above") < 1.25
+
+
 def posterior_says(found):
     pair, entry = found["pair"], found["entry"]
     draws = found["draws"]
@@ -108,6 +120,7 @@ SAYS = {
     "bring-your-own": bring_your_own_says,
     "after": after_says,
     "choosing": choosing_says,
+    "missing-not-at-random": missing_not_at_random_says,
     "model": model_says,
     "posterior": posterior_says,
     "structures": structures_says,

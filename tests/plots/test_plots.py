@@ -97,6 +97,40 @@ def test_plot_slowest(information):
 
 
 @mpl_image
+@pytest.mark.parametrize("side", ["below", "none"])
+def test_plot_sensitivity(side):
+    delta = np.array([0.25, 0.5, 1.0, 1.5, 2.0])
+    found = xr.Dataset(
+        {
+            "mean_change": (("delta", "kernel"), np.abs(delta - 1)[:, None] * [1.0, 0.3]),
+            "quantity": ("delta", [0.2, 0.4, 0.8, 0.7, 0.65]),
+            "tipping_point": ("side", [0.625, np.nan]),
+            "tipping_interval": (("side", "end"), [[1.0, 0.5], [np.nan, np.nan]]),
+        },
+        coords={"delta": delta, "kernel": ["text", "$\\image"], "side": ["below", "above"]},
+        attrs={"direction": "size", "threshold": 0.5},
+    )
+    if side == "none":
+        found = found[["mean_change"]]
+    return plots.plot_sensitivity(found).figure
+
+
+@mpl_image
+def test_plot_mcar_test():
+    place = np.arange(18.0).reshape(3, 3, 2)
+    difference = np.where(np.eye(3, dtype=bool)[:, :, None], np.nan, np.sin(place) * 3.0)
+    difference[2] = np.nan
+    test = xr.Dataset(
+        {
+            "difference": (("kernel", "other", "feature"), difference),
+            "p_adjusted": ("kernel", [0.004, 0.7, np.nan]),
+        },
+        coords={"kernel": ["text", "image", "sound"], "feature": ["size", "similarity"]},
+    )
+    return plots.plot_mcar_test(test).figure
+
+
+@mpl_image
 def test_plot_gain_parts_of_other_steps(result):
     few = fit(result.observed, **PAPER, tol=0, max_iter=8, method="geodesic")
     return few.plot_gain_parts().figure
