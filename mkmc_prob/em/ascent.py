@@ -28,6 +28,7 @@ class Record(NamedTuple):
     rounding_bound: float
     gain_of_constants: float
     gain_to_come: float
+    entries_to_come: float
     evaluations: int
     seconds: float
     rise_of_q: float
@@ -67,14 +68,32 @@ class Ascent:
     completion : tuple of GaussianModel and Sources
         Where the completed kernels are expectations, after `complete` was called.
     converged, interrupted : bool
+    limit : str
+        What the ascent waited for last: "gain", "entries", or "" if it has not converged.
+
+    Parameters
+    ----------
+    method
+        The method, of an EM.
+    start
+        The first model.
+    tol
+        In nats, for the estimated remaining gain.
+    tol_entries
+        For the estimated remaining change of every entry of the model, relative to
+        sqrt(M_ii M_jj); infinite if it does not matter.
     """
 
-    def __init__(self, method: Method, start: GaussianModel, *, tol: float) -> None:
-        self.em, self.method, self.tol = method.em, method, tol
+    def __init__(
+        self, method: Method, start: GaussianModel, *, tol: float, tol_entries: float = math.inf
+    ) -> None:
+        self.em, self.method, self.tol, self.tol_entries = method.em, method, tol, tol_entries
         self.records: list[Record] = []
+        self.limit = ""
         self.converged = self.interrupted = False
         self._began = time.perf_counter()
         self._levels: list[float] = []
+        self._path = [0.0]  # by step, how far the entry that changed most has come
         self._state = State(0, start)
         self._completion: tuple[int, GaussianModel, Sources] | None = None
         self._kernels: Sequence[Expectation] | None = None  # of the last model
@@ -136,20 +155,36 @@ class Ascent:
 
     def advance(self) -> None:
         """Take one step of the method and record it."""
-        self._record()
-        self._state = self._state.without_precision()
-        self._state = self.method.step(self._state)
-        self._record()
+        self._step(self.method)
 
     def complete(self) -> None:
         """Take the last step, an EM step, and keep where its E-step was taken."""
         if self._completion is None or self._completion[0] == self.n_iter:
             self._record()
             self._completion = self.n_iter, self.model, self.sources
-            self._state = self._state.without_precision()
-            self._state = EMSteps(self.em).step(self._state)
+            self._step(EMSteps(self.em))
         self._record()
         self.converged = self.converged and bool(self.records[-1].rounding_bound <= VAGUE)
+
+    def _step(self, method: Method) -> None:
+        """Take a step and record it."""
+        self._record()
+        before = self.model
+        state = method.step(self._state.without_precision())
+        if self.tol_entries < math.inf:
+            change = before.largest_change(state.model)
+            self._path[state.number :] = [self._path[state.number - 1] + change]
+        self._state = state
+        self._record()
+
+    def _entries_to_come(self) -> float:
+        """Return the estimated remaining change of any entry; NaN if it does not matter.
+
+        The largest changes of the steps are added up: no entry has come further.
+        """
+        if not self.tol_entries < math.inf:
+            return math.nan
+        return self.method.entries_to_come(self._path, self._levels)
 
     def _record(self) -> None:
         """Record the model that was reached, and check that the likelihood rose."""
@@ -165,6 +200,7 @@ class Ascent:
             self.em.rounding_bound(state.statistics),
             state.statistics.gain_of_constants(self._kernels),
             self.method.gain_to_come(self._levels),
+            self._entries_to_come(),
             state.evaluations,
             time.perf_counter() - self._began,
             self.em.rise_of_q(self._before, state.model) if state.by_em else math.nan,
@@ -178,7 +214,16 @@ class Ascent:
         self._kernels = state.statistics.kernels
         self._before = self.em.level_of_q(state.statistics)
         # The final EM step cannot undo convergence.
-        self.converged = self.converged or 0 < self.tol >= record.gain_to_come
+        self.converged = self.converged or self._has_converged(record)
+
+    def _has_converged(self, record: Record) -> bool:
+        """Return whether the remaining gain and the remaining changes are small."""
+        gain = 0 < self.tol >= record.gain_to_come
+        entries = not record.entries_to_come > self.tol_entries
+        if not (gain and entries):
+            self.limit = "entries" if gain else "gain"
+            return False
+        return True
 
     def warn_if_unfinished(self) -> None:
         """Warn if the ascent was interrupted, or ended before its stopping rule was met."""
@@ -194,9 +239,16 @@ class Ascent:
                 "prior."
             )
         elif self.tol and not self.converged:
+            more = f"more than tol={self.tol:g}"
+            if self.limit == "entries":
+                far = f"{self.records[-1].entries_to_come:.2g}"
+                more = (
+                    f"but an entry of the model is estimated to change by another {far}, relative "
+                    f"to the diagonal, more than tol_entries={self.tol_entries:g}"
+                )
             message = (
-                f"not converged in {self.n_iter} iterations: {rest} still to come, more than "
-                f"tol={self.tol:g}. {self.method.remedy}"
+                f"not converged in {self.n_iter} iterations: {rest} still to come, {more}. "
+                f"{self.method.remedy}"
             )
         else:
             return

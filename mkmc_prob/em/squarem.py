@@ -1,5 +1,6 @@
 """SQUAREM: squared extrapolation of EM steps."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,3 +40,11 @@ class Squarem(EMSteps):
     def gain_to_come(self, trace: Sequence[float]) -> float:
         """Return the recent rise; see `recent_rise`."""
         return recent_rise(trace)
+
+    def entries_to_come(self, path: Sequence[float], trace: Sequence[float]) -> float:
+        """Return the largest change that the remaining gain allows where only the prior bends L.
+
+        The steps are too uneven to extrapolate the path. Along a geodesic of length u the prior
+        falls by (lambda/4) u^2 to second order, and no entry changes by more than u.
+        """
+        return 2.0 * math.sqrt(self.gain_to_come(trace) / self.em.prior.strength)

@@ -80,6 +80,12 @@ class Method(Protocol):
     def gain_to_come(self, trace: Sequence[float]) -> float:
         """Estimate the remaining gain in nats from the log-likelihoods in `trace`."""
 
+    def entries_to_come(self, path: Sequence[float], trace: Sequence[float]) -> float:
+        """Estimate the largest remaining change of an entry of M, by sqrt(M_ii M_jj).
+
+        `path` sums the largest changes of the steps so far.
+        """
+
 
 class EMSteps:
     """The paper's algorithm: the M-step of the expected statistics gives the next model."""
@@ -101,6 +107,10 @@ class EMSteps:
     def gain_to_come(self, trace: Sequence[float]) -> float:
         """Extrapolate the increments; see `estimated_gain`."""
         return estimated_gain(trace)
+
+    def entries_to_come(self, path: Sequence[float], trace: Sequence[float]) -> float:
+        """Extrapolate the path as the log-likelihood."""
+        return self.gain_to_come(path)
 
 
 def evaluate_if_definite(em: EM, model: GaussianModel) -> tuple[KernelExpectations | None, float]:

@@ -18,6 +18,7 @@ VARIABLES = {
     "gradient_norm": ("norm of the gradient in EM's metric", ""),
     "step_length": ("length of the step in EM's metric", ""),
     "gain_to_come": ("estimated gain still to come", "nats"),
+    "entries_to_come": ("estimated change of any entry still to come, by the diagonal", ""),
     "rounding_bound": ("bound on the rounding of the penalized log-likelihood", "nats"),
     "seconds": ("time since the start", "s"),
     "evaluations": ("evaluations of the EM map so far", ""),
@@ -108,4 +109,5 @@ def trace_of(
         coords={"iteration": np.arange(len(records)), "kernel": list(names)},
     )
     trace.attrs["long_name"] = "trace of the ascent, one entry per model matrix"
+    trace.attrs["limit"] = ascent.limit
     return trace

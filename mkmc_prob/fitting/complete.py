@@ -23,7 +23,7 @@ from .result import MKMCResult
 from .selection import SHARINGS, STRENGTHS, select_model
 
 #: Options that are passed on to `fit`.
-OPTIONS = ("method", "tol", "max_iter", "initial")
+OPTIONS = ("method", "tol", "tol_entries", "max_iter", "initial")
 #: Up to so many objects the full structure is searched by default.
 MOST_FOR_FULL = 1_000
 #: What is searched beyond, and what the result says of it.
@@ -79,7 +79,7 @@ def complete(
         As in `fit`. With "auto" the model is chosen with equal weights for all kernels, and the
         verdict is about that choice; the weights come after it.
     **options
-        Further options of `fit`: ``method``, ``tol``, ``max_iter``, ``initial``.
+        Further options of `fit`: ``method``, ``tol``, ``tol_entries``, ``max_iter``, ``initial``.
 
     Returns
     -------

@@ -1,5 +1,6 @@
 """`fit`: from an incomplete stack to a result."""
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -7,22 +8,31 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from ..em.methods import METHODS, check_method
-from ..em.problem import DEFAULT_STRENGTH, one_prior, problem_of
+from ..em.problem import DEFAULT_STRENGTH, Problem, one_prior, problem_of
 from ..linalg.tiles import on_cluster
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
-from ..model.structures import PPCA, FactorAnalysis, Structure, structure_of
+from ..model.structures import PPCA, FactorAnalysis, Full, Structure, structure_of
 from ..stacks.degrees import DegreesOfFreedom, DegreesOrAuto
 from ..stacks.lazy_stack import LazyStack
 from ..stacks.pattern import warn_of_what_is_not_identified
-from ..utils.arguments import checked, choice, positive, tolerance, whole
+from ..utils.arguments import checked, choice, optional, positive, tolerance, whole
 from .calibration import calibrated, is_auto, with_degrees
 from .low_rank_prior import low_rank_prior, with_low_rank_prior
 from .result import MKMCResult
 from .solve import solve, warn_of_the_model, warn_of_what_stays_apart
 
+#: The default for `tol_entries`, except for the paper's model.
+TOL_ENTRIES = 0.05
 
-@checked(strength=positive, method=choice(*METHODS), tol=tolerance, max_iter=whole(least=1))
+
+@checked(
+    strength=positive,
+    method=choice(*METHODS),
+    tol=tolerance,
+    tol_entries=optional(positive),
+    max_iter=whole(least=1),
+)
 def fit(
     stack: xr.DataArray | LazyStack,
     *,
@@ -34,6 +44,7 @@ def fit(
     degrees_of_freedom: DegreesOrAuto = 1.0,
     method: str = "geodesic",
     tol: float = 1e-3,
+    tol_entries: float | None = None,
     max_iter: int = 10_000,
     initial: MKMCResult | GaussianModel | xr.DataArray | pd.DataFrame | ArrayLike | None = None,
     progress: bool = False,
@@ -92,6 +103,13 @@ def fit(
         and right after a warm start, it can be several times too small (`missing_information`
         computes another). At least ten steps are taken before convergence is declared; ``tol=0``
         runs exactly `max_iter` steps.
+    tol_entries
+        In addition, the estimated remaining change of every entry of the model must be at most
+        `tol_entries`, relative to sqrt(M_ii M_jj). L can be so flat in an entry that a gain far
+        below `tol` moves it a lot: at small strengths, entries of pairs never observed together.
+        0.05 by default, but with ``sources="identical"`` and the full structure no condition.
+        ``trace.attrs["limit"]`` is what the fit waited for last, "gain" or "entries". For models of
+        few factors the changes are bounded from above.
     max_iter
         The most steps, at least 1.
     initial
@@ -185,8 +203,17 @@ def fit(
             initial=initial,
             method=method,
             tol=tol,
+            tol_entries=_tol_entries(tol_entries, problem),
             max_iter=max_iter,
             progress=progress,
             interrupted=interrupted,
         )
     return MKMCResult(**vars(solution), calibration=calibration)
+
+
+def _tol_entries(given: float | None, problem: Problem) -> float:
+    """Return the tolerance of the entries: the default, or none for the paper's model."""
+    if given is not None:
+        return given
+    paper = problem.sources.is_identical and isinstance(problem.structure, Full)
+    return math.inf if paper else TOL_ENTRIES

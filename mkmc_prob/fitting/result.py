@@ -61,8 +61,9 @@ class MKMCResult(Solution):
     trace : Dataset
         Over ``iteration``, one entry per model matrix, the initial one first and `model` last:
         ``penalized_log_likelihood``, ``log_likelihood`` (per kernel, nu_k times), ``log_prior``,
-        ``gain_to_come`` (estimated), ``rounding_bound``, ``evaluations``; all in nats but the
-        last.
+        ``gain_to_come`` (estimated), ``rounding_bound``; all in nats; ``entries_to_come``, the
+        estimated largest change of an entry still to come, relative to the diagonal; and
+        ``evaluations``. Attribute ``limit``: what the fit waited for last, "gain" or "entries".
     prior : WishartPrior
     sources : Dataset
         How each kernel relates to the model, by ``kernel``: ``scale``, ``constant`` and

@@ -1,5 +1,6 @@
 """The ascent over all objects: what `fit`, selection and the search for maxima have in common."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,7 @@ def solve(
     initial: Any = None,
     method: str = "geodesic",
     tol: float = 1e-3,
+    tol_entries: float = math.inf,
     max_iter: int = 10_000,
     progress: bool = False,
     interrupted: bool = False,
@@ -89,12 +91,13 @@ def solve(
         initial = initial.model
     chosen = method_of(method, em)
     start = em.initial_model() if initial is None else em.adapted(aside.restrict_model(initial))
-    ascent = Ascent(chosen, start, tol=tol)
+    ascent = Ascent(chosen, start, tol=tol, tol_entries=tol_entries)
     try:
         if interrupted:
             raise KeyboardInterrupt
         if initial is None:
-            ascent = Ascent(chosen, starting_model(em, start), tol=tol)
+            start = starting_model(em, start)
+            ascent = Ascent(chosen, start, tol=tol, tol_entries=tol_entries)
         ascent.run(max_iter=max_iter, progress=progress)
         return _solution(ascent, aside, problem, method)
     except ClusterError as error:

@@ -107,6 +107,14 @@ class GaussianModel:
         """Return the model of the objects at these positions, which `objects` labels."""
         return GaussianModel.of(self.matrix[np.ix_(places, places)], objects)
 
+    def largest_change(self, after: "GaussianModel") -> float:
+        """Return max_ij |M+_ij - M_ij| / sqrt(M_ii M_jj), M+ the matrix of `after`."""
+        unit = 1.0 / np.sqrt(np.diagonal(self.matrix))
+        change = after.matrix - self.matrix
+        change *= unit
+        change *= unit[:, None]
+        return float(max(change.max(), -change.min()))
+
     def _set(self, matrix: Matrix, objects: Labels) -> None:
         self.matrix, self.objects = matrix, objects
         self.matrix.flags.writeable = False

@@ -130,6 +130,22 @@ class LowRankModel(GaussianModel):
         """Return the model of the objects at these positions, which `objects` labels."""
         return LowRankModel.of(self.factor_loadings[places], self.noise_variances[places], objects)
 
+    def largest_change(self, after: GaussianModel) -> float:
+        """Return a bound on max_ij |M+_ij - M_ij| / sqrt(M_ii M_jj), without an l x l matrix.
+
+        The change of W W' is Z' of rank 2 q: with its eigenvalues u_k and vectors e_k it is at most
+        a_i a_j, a_i^2 = sum_k |u_k| e_ik^2 (Cauchy and Schwarz).
+        """
+        assert isinstance(after, LowRankModel)
+        unit = self.noise_variances + np.einsum("ij,ij->i", *[self.factor_loadings] * 2)
+        both = np.hstack([after.factor_loadings, self.factor_loadings])
+        basis, triangle = np.linalg.qr(both / np.sqrt(unit)[:, None])
+        signs = np.repeat([1.0, -1.0], [after.rank, self.rank])
+        values, vectors = np.linalg.eigh(symmetrize((triangle * signs) @ triangle.T))
+        squares = (basis @ vectors) ** 2 @ np.abs(values)
+        noise = np.abs(after.noise_variances - self.noise_variances) / unit
+        return float((squares + noise).max())
+
     @property
     def rank(self) -> int:
         """q, the number of factors."""
