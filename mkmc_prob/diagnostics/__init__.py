@@ -2,6 +2,7 @@
 
 from ..stacks.pairs import never_seen_together, pair_counts
 from .agreement import disagreement, kernel_agreement, object_predictive
+from .bounds import unseen_pairs
 from .monotone import check_monotone, empirical_rate
 
 __all__ = [
@@ -12,4 +13,5 @@ __all__ = [
     "never_seen_together",
     "object_predictive",
     "pair_counts",
+    "unseen_pairs",
 ]
