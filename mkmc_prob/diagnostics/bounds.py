@@ -88,8 +88,8 @@ def unseen_pairs(
 
         The attributes say how many such pairs there are in all (``unseen_pairs``), for how many of
         them the prior alone determines the entry (``prior_alone_pairs``), and, in words, what
-        chooses within the bounds and which groups of objects no kernel connects
-        (``description``).
+        chooses within the bounds (``description``), which groups of objects no chain of kernels
+        connects (``groups``), and which objects no kernel says anything about (``hidden``).
 
     Raises
     ------
@@ -419,18 +419,19 @@ def _about(
     alone, hidden = pairs_between(groups, size), unseen_objects(showing)
     full = isinstance(result.structure, Full)
     chosen_by = "the prior chooses" if full else "the factors of the model choose"
-    description = (
+    about: dict[str, Any] = {"unseen_pairs": total, "prior_alone_pairs": alone}
+    about["description"] = (
         f"{total} of {number_of_pairs(size)} pairs of objects are never observed together: the "
         f"kernels only bound their entries, and {chosen_by} within the bounds."
     )
     if len(groups) > 1:
-        description += (
-            f" No chain of kernels connects the groups {named_groups(groups)}: the prior alone "
-            "determines the whole blocks of entries between them."
+        about["groups"] = (
+            f"no chain of kernels connects {named_groups(groups)}: the prior alone determines the "
+            "whole blocks of entries between them"
         )
     if hidden:
-        description += (
-            f" No kernel tells anything of {name_some(hidden)}: the prior alone determines the "
-            "whole rows."
+        about["hidden"] = (
+            f"no kernel says anything about {name_some(hidden)}: the prior alone determines the "
+            "whole rows"
         )
-    return {"unseen_pairs": total, "prior_alone_pairs": alone, "description": description}
+    return about

@@ -29,7 +29,7 @@ from ..stacks.pairs import (
     number_of_pairs,
     pair_counts,
 )
-from ..stacks.pattern import pairs_between, related, tied_groups
+from ..stacks.pattern import named_groups, pairs_between, related, tied_groups
 from ..stacks.stack import visible_objects
 from ..utils.netcdf import open_tree, write_netcdf
 from ..utils.version import __version__
@@ -146,7 +146,8 @@ class MKMCResult(Solution):
         total, never = number_of_pairs(size), count_of_unseen_pairs(showing)
         if not never:
             return ""
-        alone = pairs_between(tied_groups(showing), size)
+        groups = tied_groups(showing)
+        alone = pairs_between(groups, size)
         how = "the kernels only bound their entries, and the prior chooses within the bounds"
         if not isinstance(self.structure, Full):
             how = "the kernels only bound their entries, and the factors choose within the bounds"
@@ -154,6 +155,8 @@ class MKMCResult(Solution):
             how = "their entries come from the prior alone"
         elif alone:
             how += f";\n  the entries of {alone} come from the prior alone"
+        if len(groups) > 1:
+            how += f":\n  no chain of kernels connects {named_groups(groups)}"
         verb = "is" if never == 1 else "are"
         return f"\n{never} of {total} pairs of objects {verb} never observed together:\n  {how}"
 

@@ -75,6 +75,7 @@ def plot_unseen_pairs(
     plural = "pair" if total == 1 else "pairs"
     ax.set_title(f"{len(order)} of {total} {plural} never observed together")
     ax.set(xlabel="entry of the model matrix, as a correlation", xlim=(-1.05, 1.05))
+    ax.set_ylabel("pair of objects")
     if not len(order):
         middle: dict[str, Any] = {"ha": "center", "va": "center", "transform": ax.transAxes}
         ax.text(0.5, 0.5, "every pair of objects is observed together", **middle)
@@ -100,5 +101,6 @@ def plot_unseen_pairs(
     name_ticks(ax, [f"{one}, {other}" for one, other in labels], axis="y")
     ax.set_ylim(len(order) - 0.5, -0.5)
     if alone.any():
-        legend(ax, entries)
+        below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncols": 2}
+        legend(ax, entries, frameon=False, **below)
     return ax

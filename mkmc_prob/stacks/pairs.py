@@ -36,8 +36,10 @@ def pair_counts(stack: xr.DataArray) -> xr.DataArray:
            [1, 1, 0],
            [1, 0, 1]])
     """
-    is_table = stack.dtype == bool and set(stack.dims) == {"kernel", "object"}
-    visible = (stack if is_table else visible_objects(stack)).transpose("kernel", "object")
+    visible = stack
+    if not isinstance(stack, xr.DataArray) or stack.dtype != bool:
+        visible = visible_objects(stack)
+    visible = visible.transpose("kernel", "object")
     size = visible.sizes["object"]
     check_memory(24.0 * size**2, f"the pairs of {size} objects", "Take some objects: .sel(...).")
     indicator = visible.values.astype(np.float64)

@@ -199,9 +199,8 @@ def test_what_the_prior_alone_determines_is_flagged():
     assert alone == {"ac": False} | dict.fromkeys(("ad", "ae", "bd", "be", "cd", "ce", "de"), True)
     assert found.attrs["unseen_pairs"] == 8
     assert found.attrs["prior_alone_pairs"] == 7
-    assert "the groups ('a', 'b', 'c'); ('d')" in found.attrs["description"]
-    assert "whole blocks" in found.attrs["description"]
-    assert "of 'e': the prior alone" in found.attrs["description"]
+    assert "('a', 'b', 'c'); ('d'): the prior alone determines the whole" in found.attrs["groups"]
+    assert "about 'e': the prior alone" in found.attrs["hidden"]
     # Between what only the prior ties, the identity is the middle of the interval.
     prior = found.isel(pair=found["prior_alone"].values)
     np.testing.assert_array_equal(prior["partial_correlation"], 0)
