@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given
 from problems import PAPER, beyond_double_precision
-from strategies import random_covariance
+from strategies import problems, random_covariance
 
 from mkmc_prob import (
     PPCA,
@@ -35,7 +36,7 @@ def end_by_bisection(matrix, i, j, sign, floor=0.0):
     """The farthest value of entry (i, j) at which no eigenvalue is below -floor."""
     inside = matrix[i, j]
     outside = inside + sign * 4.0 * np.sqrt(matrix[i, i] * matrix[j, j])
-    for _ in range(60):
+    for _ in range(48):
         middle = 0.5 * (inside + outside)
         if smallest(matrix, i, j, middle) >= -floor:
             inside = middle
@@ -176,6 +177,47 @@ def test_a_model_of_few_factors_has_the_bounds_of_its_matrix(structure, rows, mo
     width = (ends[1] - ends[0]) / np.sqrt(np.outer(np.diagonal(matrix), np.diagonal(matrix)))
     never = np.triu(result.never_seen_together().values, 1)
     np.testing.assert_allclose(found["relative_width"], np.sort(width[never])[::-1][:50], rtol=1e-9)
+
+
+def test_kernels_on_disk_have_the_bounds_of_the_model_only():
+    da = pytest.importorskip("dask.array")
+    kernels, _ = datasets.make_fusion_problem(30, 3)
+    stack = remove_objects(kernels, 0.6, seed=0)
+    visible = visible_objects(stack).to_pandas()
+    whole = {name: kernels.sel(kernel=name).values for name in visible.index}
+    labels = {"objects": visible.columns.tolist(), "visible": visible}
+    lazy = stack_kernels({n: da.from_array(v, chunks=10) for n, v in whole.items()}, **labels)
+    options = {"structure": PPCA(2), "tol": 1e-8}
+    found, dense = fit(lazy, **options).unseen_pairs(), fit(stack, **options).unseen_pairs()
+    assert set(dense.data_vars) - set(found.data_vars) == {
+        "kernel_value",
+        "kernel_lower",
+        "kernel_upper",
+    }
+    np.testing.assert_allclose(found["upper"], dense["upper"], rtol=1e-4)
+    assert found.attrs == dense.attrs
+
+
+@not_identified
+@given(problems(largest=7))
+def test_at_the_bounds_the_matrices_are_still_positive_semidefinite(problem):
+    result = fit(problem.stack, prior=problem.prior, sources="identical", tol=0, max_iter=2)
+    found = result.unseen_pairs()
+    assert ((found["lower"] < found["value"]) & (found["value"] < found["upper"])).all()
+    assert (abs(found["partial_correlation"]) < 1).all()
+    assert ((found["relative_width"] > 0) & (found["relative_width"] <= 2 + 1e-12)).all()
+    assert (found["kernel_lower"] <= found["kernel_value"]).all()
+    assert (found["kernel_value"] <= found["kernel_upper"]).all()
+    pairs = zip(found["object"].values, found["object_bis"].values, strict=True)
+    for number, (i, j) in enumerate(pairs):
+        own = found.isel(pair=number)
+        assert not problem.visible[:, [i, j]].all(axis=1).any()
+        for k, matrix in enumerate([*result.completed.values, result.model.matrix]):
+            at = {} if k == found.sizes["kernel"] else {"kernel": k}
+            for end in ("lower", "upper"):
+                bound = own[f"kernel_{end}"].isel(at) if at else own[end]
+                least = smallest(matrix, i, j, float(bound))
+                assert least >= -1e-9 * np.linalg.eigvalsh(matrix)[-1]
 
 
 def three_groups():
