@@ -16,6 +16,7 @@ import hashlib
 import os
 import re
 import shutil
+import warnings
 from importlib.metadata import files
 from pathlib import Path
 
@@ -272,6 +273,14 @@ def setup(app) -> None:
     profile.mkdir(parents=True, exist_ok=True)
     (profile / "ipython_kernel_config.py").write_text(
         'get_config().IPKernelApp.log_level = "ERROR"\n'
+    )
+    # Most examples have such pairs; the page on first steps says that fit warns of them. The
+    # gallery runs in this process.
+    message = r"\d+ of \d+ pairs of objects (is|are) never observed together"
+    warnings.filterwarnings("ignore", message)
+    (profile / "startup").mkdir(exist_ok=True)
+    (profile / "startup" / "filters.py").write_text(
+        f'import warnings\nwarnings.filterwarnings("ignore", r"{message}")\n'
     )
     app.add_config_value("package_digest", DIGEST, "env")
     app.connect("config-inited", copy_mathjax, priority=1)  # before Sphinx looks for the folder

@@ -2,6 +2,7 @@
 
 from ..stacks.pairs import never_seen_together, pair_counts
 from .agreement import disagreement, kernel_agreement, object_predictive
+from .bounds import unseen_pairs
 from .missingness_test import mcar_test
 from .monotone import check_monotone, empirical_rate
 
@@ -14,4 +15,5 @@ __all__ = [
     "never_seen_together",
     "object_predictive",
     "pair_counts",
+    "unseen_pairs",
 ]

@@ -20,7 +20,7 @@ from ..utils.arguments import checked, choice, optional, positive, tolerance, wh
 from .calibration import calibrated, is_auto, with_degrees
 from .low_rank_prior import low_rank_prior, with_low_rank_prior
 from .result import MKMCResult
-from .solve import solve, warn_of_the_model, warn_of_what_stays_apart
+from .solve import solve, warn_of_the_model
 
 #: The default for `tol_entries`, except for the paper's model.
 TOL_ENTRIES = 0.05
@@ -144,8 +144,10 @@ def fit(
     ConvergenceWarning
         Not converged within `max_iter`, or interrupted (Ctrl-C returns what there is).
     IdentifiabilityWarning
-        Objects missing in every kernel, or visible only in kernels that share nothing; kernels
-        without visible objects; groups of objects that no kernel connects.
+        One warning of everything that the kernels leave to the prior: pairs of objects never
+        observed together (`MKMCResult.unseen_pairs` gives their bounds), objects missing in every
+        kernel or visible only in kernels that share nothing, kernels without visible objects, and
+        groups of objects that no kernel connects.
     MKMCWarning
         With ``sources="identical"``: kernels whose scales differ by more than a factor of 10, or
         whose entries all share a constant larger than the variance within the kernel.
@@ -185,8 +187,7 @@ def fit(
         in_memory=False,
     )
     warn_of_the_model(problem)
-    warn_of_what_is_not_identified(problem.stack.shown)
-    warn_of_what_stays_apart(problem)
+    warn_of_what_is_not_identified(problem.stack.shown, problem.sources.sharing)
     interrupted, calibration = False, None
     if auto:
         estimated = isinstance(sources, str) and sources == "adaptive"

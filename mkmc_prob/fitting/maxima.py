@@ -151,6 +151,8 @@ def explore_maxima(
     -----
     ConvergenceWarning
         If ascents did not converge: whether they ended in maxima is unknown.
+    IdentifiabilityWarning
+        As `fit` does.
 
     Notes
     -----
@@ -185,7 +187,7 @@ def explore_maxima(
     alike = KernelStack(in_units)
     chosen = _starts(alike, starts, random_starts, np.random.default_rng(seed))
     warn_of_the_model(problem)
-    warn_of_what_is_not_identified(visible_objects(array))
+    warn_of_what_is_not_identified(visible_objects(array), problem.sources.sharing)
     tasks = [(problem, start, common) for start in chosen.values()]
     ends = dict(zip(chosen, in_processes(_ascend, tasks, workers=workers), strict=True))
     late = [str(name) for name, end in ends.items() if tol and not end.converged]

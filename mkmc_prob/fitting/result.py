@@ -12,6 +12,7 @@ import xarray as xr
 
 from .. import plots
 from ..diagnostics.agreement import agreement_with_model, kernel_agreement, object_predictive
+from ..diagnostics.bounds import unseen_pairs
 from ..em.completion import FactorCompletion
 from ..em.spread import standard_deviations
 from ..errors import MKMCError
@@ -24,8 +25,13 @@ from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import as_labels, match, name_some, with_labels
 from ..stacks.lazy_stack import LazyStack
 from ..stacks.matrix import labelled
-from ..stacks.pairs import count_of_unseen_pairs, never_seen_together, pair_counts
-from ..stacks.pattern import tied_groups
+from ..stacks.pairs import (
+    count_of_unseen_pairs,
+    never_seen_together,
+    number_of_pairs,
+    pair_counts,
+)
+from ..stacks.pattern import named_groups, pairs_between, related, tied_groups
 from ..stacks.stack import visible_objects
 from ..utils.netcdf import open_tree, write_netcdf
 from ..utils.version import __version__
@@ -143,30 +149,29 @@ class MKMCResult(Solution):
 
     def _about_pairs(self) -> str:
         """Return lines about the pairs of objects that no kernel shows together, if any."""
-        size = self.observed.sizes["object"]
-        total, never = size * (size - 1) // 2, self._count_of_pairs()
+        size, showing = self.observed.sizes["object"], self._related()
+        total, never = number_of_pairs(size), count_of_unseen_pairs(showing)
         if not never:
             return ""
-        tied = tied_groups(visible_objects(self._related()))
-        alone = total - sum(len(group) * (len(group) - 1) // 2 for group in tied)
+        groups = tied_groups(showing)
+        alone = pairs_between(groups, size)
         how = "the kernels only bound their entries, and the prior chooses within the bounds"
         if not isinstance(self.structure, Full):
-            how = "the factors determine their entries of the model matrix"
+            how = "the kernels only bound their entries, and the factors choose within the bounds"
         elif alone == never:
             how = "their entries come from the prior alone"
         elif alone:
             how += f";\n  the entries of {alone} come from the prior alone"
+        if len(groups) > 1:
+            how += f":\n  no chain of kernels connects {named_groups(groups)}"
         verb = "is" if never == 1 else "are"
         return f"\n{never} of {total} pairs of objects {verb} never observed together:\n  {how}"
 
     def _related(self) -> xr.DataArray:
-        """Return the observed kernels that share anything; all if none does."""
-        shares = self.sources["sharing"] > 0.0
-        return self.observed.sel(kernel=shares[shares]["kernel"]) if shares.any() else self.observed
-
-    def _count_of_pairs(self) -> int:
-        """Return how many pairs of objects no kernel shows together."""
-        return count_of_unseen_pairs(self._related())
+        """Return the visible objects of the kernels that share anything; of all if none does."""
+        visible = visible_objects(self.observed).transpose("kernel", "object")
+        sharing = self.sources["sharing"].sel(kernel=visible["kernel"].values)
+        return related(visible, sharing.values)
 
     @cached_property
     def standard_deviation(self) -> xr.DataArray:
@@ -199,12 +204,24 @@ class MKMCResult(Solution):
         return standard_deviations(stack, sources, scale, self.model)
 
     def pair_counts(self) -> xr.DataArray:
-        """Count the kernels that show both objects of a pair; see `diagnostics.pair_counts`."""
-        return pair_counts(self.observed)
+        """Count the kernels that show both objects of a pair; see `diagnostics.pair_counts`.
+
+        Kernels with sharing 0 do not count, unless all have it: they do not bear on the model.
+        """
+        return pair_counts(self._related())
 
     def never_seen_together(self) -> xr.DataArray:
-        """Return which pairs no kernel shows together; see `diagnostics.never_seen_together`."""
+        """Return which pairs no kernel shows together; see `diagnostics.never_seen_together`.
+
+        Kernels with sharing 0 do not count, unless all have it: they do not bear on the model.
+        """
         return never_seen_together(self._related())
+
+    def unseen_pairs(
+        self, pairs: Iterable[tuple[Hashable, Hashable]] | None = None, *, most: int = 1000
+    ) -> xr.Dataset:
+        """Return the bounds on the entries of such pairs; see `diagnostics.unseen_pairs`."""
+        return unseen_pairs(self, pairs, most=most)
 
     def _repr_html_(self) -> str:
         lines = "<br>".join(repr(self).splitlines())
@@ -229,8 +246,8 @@ class MKMCResult(Solution):
         -------
         pandas.DataFrame
             ``visible`` and ``missing`` count objects. ``apart`` counts the pairs of objects that no
-            kernel shows together (`never_seen_together` says which): the kernels only bound their
-            entries, and the prior chooses within the bounds. ``log_likelihood`` is
+            kernel shows together (`unseen_pairs` gives their bounds); kernels with sharing 0 do not
+            count, unless all have it. ``log_likelihood`` is
             nu_k E_q[log N(v_k | 0, M_vv)] in nats. ``mahalanobis`` is the expected squared
             Mahalanobis length per object, tr(M_vv^-1 Q_vv) / n_k: 1 if kernel and model agree, more
             if the kernel is larger than the model or has another direction. ``correlation`` is
@@ -252,7 +269,7 @@ class MKMCResult(Solution):
             {"visible": visible.values.sum(axis=1), "missing": (~visible.values).sum(axis=1)},
             index=pd.Index(visible["kernel"].values, name="kernel"),
         )
-        table["apart"] = self._count_of_pairs()
+        table["apart"] = count_of_unseen_pairs(self._related())
         last = self.trace["log_likelihood"].isel(iteration=-1)
         table["log_likelihood"] = last.sel(kernel=table.index.to_numpy()).values
         if not Sources.of_dataset(self.sources, table.index.tolist()).is_identical:
@@ -309,7 +326,7 @@ class MKMCResult(Solution):
             predictive = object_predictive(self).rename("log_density")
             agreement = kernel_agreement(self).to_xarray()
             tree["object_predictive"] = xr.DataTree(predictive.to_dataset())
-            tree["pair_counts"] = xr.DataTree(pair_counts(self.observed).to_dataset())
+            tree["pair_counts"] = xr.DataTree(self.pair_counts().to_dataset())
             tree["kernel_agreement"] = xr.DataTree(agreement)
         if self.selection is not None:
             tree["selection"] = xr.DataTree(self.selection.to_dataset())
@@ -389,6 +406,8 @@ class MKMCResult(Solution):
 
     def plot_kernels(self, **options: Any) -> Any:
         """Draw the kernels before and after completion; see `plots.plot_kernels`."""
+        if options.get("mark", True) is True:  # kernels that share nothing do not count
+            options["mark"] = self.never_seen_together()
         return plots.plot_kernels(self.observed, self.completed, **options)
 
     def plot_increments(self, *, ax: "Axes | None" = None) -> "Axes":
@@ -429,7 +448,11 @@ class MKMCResult(Solution):
 
     def plot_pair_counts(self, *, ax: "Axes | None" = None) -> "Axes":
         """See `plots.plot_pair_counts`."""
-        return plots.plot_pair_counts(self.observed, ax=ax)
+        return plots.plot_pair_counts(self._related(), ax=ax)
+
+    def plot_unseen_pairs(self, *, most: int = 20, ax: "Axes | None" = None) -> "Axes":
+        """See `plots.plot_unseen_pairs`."""
+        return plots.plot_unseen_pairs(self, most=most, ax=ax)
 
     def plot_spectra(self, *, ax: "Axes | None" = None) -> "Axes":
         """See `plots.plot_spectra`."""

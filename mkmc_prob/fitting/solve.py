@@ -15,13 +15,12 @@ from ..em.expected import KernelExpectations
 from ..em.methods import method_of
 from ..em.problem import Problem
 from ..em.trace import trace_of
-from ..errors import ClusterError, IdentifiabilityWarning, warn
+from ..errors import ClusterError, warn
 from ..model.gaussian import GaussianModel
 from ..model.low_rank import LowRankModel
 from ..model.prior import WishartPrior
 from ..model.sources import Sources
 from ..model.structures import Full, LowRank, Structure
-from ..stacks.labels import name_some
 from ..stacks.moments import block_moments
 from ..stacks.stack import warn_of_scales
 from ..utils.memory import check_memory
@@ -162,21 +161,6 @@ def warn_of_the_model(problem: Problem) -> None:
             "the entries of every kernel share a constant: their mean off-diagonal entry is at "
             f"least {shared:.3g} times the variance within the kernel. The paper's model has mean "
             'zero; sources="adaptive" (the default of fit) estimates the constants.'
-        )
-
-
-def warn_of_what_stays_apart(problem: Problem) -> None:
-    """Warn of objects that are visible only in kernels that share nothing with the others."""
-    shares = problem.sources.sharing > 0.0
-    visible = problem.stack.visible
-    only = visible.any(axis=0) & ~visible[shares].any(axis=0)
-    if shares.any() and only.any():
-        names = [name for name, share in zip(problem.stack.names, shares, strict=True) if not share]
-        objects = name_some(problem.stack.objects[only].tolist())
-        warn(
-            f"objects {objects}: visible only in kernels that share nothing with the others "
-            f"({name_some(names)}). Their rows in the other kernels come from the prior alone.",
-            IdentifiabilityWarning,
         )
 
 

@@ -10,6 +10,7 @@ from .rate import plot_rate, plot_slowest
 from .selection import plot_selection
 from .trace import plot_gain_parts, plot_increments, plot_trace
 from .uncertainty import plot_uncertainty
+from .unseen_pairs import plot_unseen_pairs
 
 __all__ = [
     "MISSING",
@@ -34,4 +35,5 @@ __all__ = [
     "plot_strength",
     "plot_trace",
     "plot_uncertainty",
+    "plot_unseen_pairs",
 ]

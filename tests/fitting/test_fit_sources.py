@@ -279,7 +279,7 @@ def test_objects_seen_only_where_nothing_is_shared_count_as_hidden():
     kernels = np.stack([np.eye(5) + c for c in (0.5, 1.5, 2.5)])
     visible = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0]])
     stack = stack_kernels(kernels, visible=visible)
-    with pytest.warns(IdentifiabilityWarning, match=r"objects 4: visible only .*'Q1'"):
+    with pytest.warns(IdentifiabilityWarning, match=r"object 4 is visible only .*'Q1'"):
         result = fit(stack, sharing=[0.0, 1.0, 1.0], strength=0.3, tol=1e-9)
     model, prior = result.model.matrix, result.prior.scale_matrix(5)
     regression = np.linalg.solve(prior[:4, :4], prior[:4, 4])

@@ -14,6 +14,7 @@ from mkmc_prob import (
     FactorAnalysis,
     LabelError,
     MKMCError,
+    datasets,
     fit,
     missing_information,
     plots,
@@ -340,6 +341,58 @@ def test_nothing_is_marked_where_all_pairs_are_seen_or_it_is_not_wanted(result):
         assert ax.get_legend() is None
 
 
+def with_groups():
+    """A fit with pairs of three kinds: observed together, bounded, and tied by the prior alone."""
+    kernels, _ = datasets.make_fusion_problem(9, 3)
+    visible = np.array([[1, 1, 1, 1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 1, 1, 0, 0, 0]])
+    visible = np.vstack([visible, [0, 0, 0, 0, 0, 0, 1, 1, 1]])
+    stack = stack_kernels(kernels.values, visible=visible, objects=list("abcdefghi"))
+    with warnings.catch_warnings(action="ignore"):  # two groups
+        return fit(stack)
+
+
+@mpl_image
+def test_plot_unseen_pairs():
+    result = with_groups()
+    _, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    result.plot_unseen_pairs(most=8, ax=left)
+    pairs = [("a", "e"), ("b", "f"), ("b", "g"), ("a", "f")]
+    return plots.plot_unseen_pairs(result.unseen_pairs(pairs), ax=right).figure
+
+
+def test_intervals_are_drawn_as_correlations_widest_first():
+    result = with_groups()
+    ax = result.plot_unseen_pairs(most=30)
+    table = result.unseen_pairs(most=30)
+    variance = np.diagonal(result.model.matrix)
+    bounded, alone = (line.get_xydata() for line in ax.lines[:2])
+    assert len(bounded) + len(alone) == table.sizes["pair"] == table.attrs["unseen_pairs"] == 22
+    rows = np.argsort(np.concatenate([bounded, alone])[:, 1])
+    drawn = np.concatenate([bounded, alone])[rows, 0]
+    places = [
+        [result.model.objects.tolist().index(label) for label in table[dim].values.tolist()]
+        for dim in ("object", "object_bis")
+    ]
+    scale = np.sqrt(variance[places[0]] * variance[places[1]])
+    np.testing.assert_allclose(drawn, table["value"] / scale, atol=1e-12)
+    ends = np.concatenate([lines.get_segments() for lines in ax.collections])[rows, :, 0]
+    np.testing.assert_allclose(ends, np.c_[table["lower"], table["upper"]] / scale[:, None])
+    assert (np.diff(ends[:, 1] - ends[:, 0]) < 1e-12).all()
+    first = ax.get_yticklabels()[0].get_text()
+    assert first == f"{table['object'].values[0]}, {table['object_bis'].values[0]}"
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["bounded by the kernels", "the prior alone"]
+
+
+def test_intervals_where_every_pair_is_observed(result):
+    ax = fit(result.observed.isel(object=[0, 1, 2], object_bis=[0, 1, 2])).plot_unseen_pairs()
+    assert "every pair" in ax.texts[0].get_text()
+    with pytest.raises(MKMCError, match="result: the Dataset has no variable 'value'"):
+        plots.plot_unseen_pairs(xr.Dataset())
+    with pytest.raises(MKMCError, match="most: 0 found"):
+        plots.plot_unseen_pairs(result, most=0)
+
+
 # The rate
 
 
@@ -573,7 +626,7 @@ def test_names_are_drawn_as_they_are(result, model):
 
 TRACES = ["plot_trace", "plot_increments", "plot_gain_parts"]
 STACKS = ["plot_kernels", "plot_pattern", "plot_pair_counts"]
-RESULTS = ["plot_spectra", "plot_disagreement", "plot_agreement"]
+RESULTS = ["plot_spectra", "plot_disagreement", "plot_agreement", "plot_unseen_pairs"]
 SELECTIONS = ["plot_strength", "plot_calibration"]
 CHOICES = ["plot_selection"]
 FACTORS = ["plot_loadings"]
