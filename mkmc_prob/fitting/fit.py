@@ -23,7 +23,7 @@ from .result import MKMCResult
 from .solve import solve, warn_of_the_model
 
 #: The default for `tol_entries`, except for the paper's model.
-TOL_ENTRIES = 0.05
+TOL_ENTRIES = 0.1
 
 
 @checked(
@@ -107,7 +107,7 @@ def fit(
         In addition, the estimated remaining change of every entry of the model must be at most
         `tol_entries`, relative to sqrt(M_ii M_jj). L can be so flat in an entry that a gain far
         below `tol` moves it a lot: at small strengths, entries of pairs never observed together.
-        0.05 by default, but with ``sources="identical"`` and the full structure no condition.
+        0.1 by default, but with ``sources="identical"`` and the full structure no condition.
         ``trace.attrs["limit"]`` is what the fit waited for last, "gain" or "entries". For models of
         few factors the changes are bounded from above.
     max_iter
