@@ -5,8 +5,6 @@ regression A and covariance C, and with G = A' Q_vv A
 
     Var Q_ij = Q_ii C_jj / nu                                            (i visible, j hidden)
     Var Q_ij = (G_ii C_jj + G_jj C_ii + 2 G_ij C_ij + C_ii C_jj + C_ij^2) / nu    (both hidden).
-
-Equation :eq:`eq-spread` of the derivation.
 """
 
 import numpy as np
@@ -60,6 +58,8 @@ def standard_deviations(
     stack: KernelStack, sources: Sources, scale: Matrix | None, model: GaussianModel
 ) -> xr.DataArray:
     """Return the standard deviation of every completed entry, 0 for visible ones.
+
+    Equation :eq:`eq-spread` of the derivation.
 
     Parameters
     ----------

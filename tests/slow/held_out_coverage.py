@@ -1,0 +1,105 @@
+"""Coverage of intervals of removed entries; a quarter of an hour, so run by its name alone.
+
+    python tests/slow/held_out_coverage.py [--seeds 4] [stacks.npz ...]
+
+Objects are removed from complete kernels. How many of the removed entries lie within the interval
+completed -+ 1.645 `MKMCResult.standard_deviation`, which should cover 90 %? The degrees of freedom
+are the numbers of features (for linear kernels of features), the effective numbers, or those of
+``degrees_of_freedom="auto"``. The files, if any, hold more complete kernels in one array "kernels".
+"""
+
+import argparse
+import collections
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from mkmc_prob import datasets, effective_degrees_of_freedom, fit, remove_objects, stack_kernels
+
+MISSING = (0.2, 0.5, 0.8)
+LEVELS = (0.5, 0.9, 0.95, 0.99)
+FIRST_SEED = 100
+FEATURES = {"fac": 216, "fou": 76, "kar": 64, "mor": 6, "pix": 240, "zer": 47}
+
+
+def problems(files):
+    """Yield the name of each data set, its complete kernels and the numbers of features."""
+    yield "digits, RBF", datasets.load_multiple_features(10).kernels, None
+    linear = datasets.load_multiple_features(10, kernel="linear").kernels
+    yield "digits, linear", linear, FEATURES
+    yield "fusion", datasets.make_fusion_problem(200, 6).kernels, None
+    for path in files:
+        with np.load(path) as file:
+            yield path.stem, stack_kernels(file["kernels"]), None
+
+
+def fitted(stack, rule, features):
+    """Return a fit whose degrees of freedom follow a rule, with strength 1 per kernel."""
+    if rule == "auto":
+        return fit(stack, degrees_of_freedom="auto")
+    nu = features if rule == "features" else effective_degrees_of_freedom(stack).to_series()
+    mean = float(np.mean(list(dict(nu).values())))
+    return fit(stack, degrees_of_freedom=nu, strength=mean)
+
+
+def covered(truth, stack, result):
+    """Return the number of removed entries per kernel, and the share inside by level."""
+    quantiles = scipy.stats.norm.ppf(0.5 + 0.5 * np.array(LEVELS))
+    lower = np.tri(stack.sizes["object"], dtype=bool)  # each pair once
+    rows = {}
+    for name in stack["kernel"].values.tolist():
+        true, given, completed, sd = (
+            each.sel(kernel=name).values
+            for each in (truth, stack, result.completed, result.standard_deviation)
+        )
+        gone = np.isnan(given) & lower
+        apart = np.abs(true - completed)[gone]
+        inside = apart <= quantiles[:, None] * sd[gone]
+        rows[name] = (gone.sum(), *inside.mean(axis=1)) if gone.any() else (0, *(np.nan,) * 4)
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["entries", *LEVELS])
+
+
+def main(files, seeds):
+    """Print a table for each data set, and one of all of them."""
+    totals, told = [], collections.Counter()
+    for data, truth, features in problems(files):
+        rules = ["effective", "auto"] if features is None else ["features", "effective", "auto"]
+        found = []
+        for missing in MISSING:
+            for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+                stack = remove_objects(truth, missing, seed=seed)
+                for rule in rules:
+                    with warnings.catch_warnings(record=True) as caught:
+                        warnings.simplefilter("always")
+                        table = covered(truth, stack, fitted(stack, rule, features))
+                    told.update(
+                        f"{data}, {missing:.0%} missing, {each.category.__name__}: {each.message}"
+                        for each in caught
+                    )
+                    about = {"missing": missing, "rule": rule, "seed": seed, "kernel": table.index}
+                    found.append(table.assign(**about))
+        found = pd.concat(found)
+        by_kernel = found.pivot_table(index="kernel", columns=["rule", "missing"], values=0.9)
+        print(f"\n{data}: {truth.sizes['object']} objects, coverage of 90 % intervals")
+        print(by_kernel[rules].round(2).to_string(), flush=True)
+        for (rule, missing), part in found.groupby(["rule", "missing"], sort=False):
+            weights = part["entries"] / part["entries"].sum()
+            total = {level: (part[level] * weights).sum() for level in LEVELS}
+            least = by_kernel[rule][missing].min()
+            totals.append({"data": data, "rule": rule, "missing": missing, **total, "least": least})
+    totals = pd.DataFrame(totals).set_index(["data", "rule", "missing"])
+    print("\nall kernels, by level; the least covered kernel at 90 %")
+    print(totals.round(3).to_string())
+    print("\nwarnings")
+    for message, count in told.items():
+        print(f"{count} x {message}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--seeds", type=int, default=4)
+    main(**vars(parser.parse_args()))
