@@ -266,10 +266,10 @@ class MKMCResult(Solution):
         objects never observed together, degrees of freedom, the prior), ``sample_stats`` (the
         trace) and, in addition to the schema, ``point_estimate`` (completed kernels, model matrix)
         and ``sources``; after `complete` also ``selection``, and with ``degrees_of_freedom="auto"``
-        ``calibration``. For a model of few factors, ``point_estimate`` holds its loadings and noise, ``completion`` those of the E-step, from
-        which the completed kernels are computed again, and what has a row and a column per object
-        is left out of ``constant_data``, but for a scale of the user's. Kernels that are not in
-        memory are left out, too.
+        ``calibration``. For a model of few factors, ``point_estimate`` holds its loadings and
+        noise, ``completion`` those of the E-step, from which the completed kernels are computed
+        again, and what has a row and a column per object is left out of ``constant_data``, but for
+        a scale of the user's. Kernels that are not in memory are left out, too.
         With `diagnostics` also ``object_predictive`` (`diagnostics.object_predictive`, which are
         not terms of the log-likelihood), ``pair_counts`` and ``kernel_agreement``, from the
         functions of those names.
