@@ -47,11 +47,18 @@ def spread_among(
     (g, c), (g_bis, c_bis) = diagonals
     # In units of the deviations of C, so that the squares stay in range.
     units = np.outer(np.sqrt(c), np.sqrt(c_bis))
+    variance: Matrix = np.add.outer(g / c, g_bis / c_bis)
     correlation = covariance / units
-    variance = (g / c)[:, None] + g_bis / c_bis + 2.0 * (explained / units) * correlation
-    variance += 1.0 + correlation**2
-    spread: Matrix = units * np.sqrt(variance)
-    return spread
+    product = explained / units
+    product *= correlation
+    product *= 2.0
+    variance += product
+    correlation *= correlation
+    correlation += 1.0
+    variance += correlation
+    np.sqrt(variance, out=variance)
+    variance *= units
+    return variance
 
 
 def standard_deviations(

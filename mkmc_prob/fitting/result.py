@@ -191,7 +191,7 @@ class MKMCResult(Solution):
         """
         if self.completion is not None:
             return self.completion.standard_deviation()
-        stack = KernelStack.of(self.observed)
+        stack = KernelStack(self.observed)
         degrees = self.degrees_of_freedom.sel(kernel=stack.names).values
         sources = Sources.of_dataset(self.sources, stack.names, degrees)
         prior, objects = self.prior, stack.objects

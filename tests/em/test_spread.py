@@ -6,6 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from plain_spread import plain, regress
 from problems import PAPER, REFERENCE, small_stack
 from strategies import problems
 from test_cost import Counted, counted, problem  # noqa: F401
@@ -78,12 +79,6 @@ def parts(result, k):
     return float(of["scale"]) * covariance, kernel[np.ix_(v, v)], v, nu
 
 
-def regress(covariance, v):
-    inverse = np.linalg.inv(covariance[np.ix_(v, v)])
-    regression = inverse @ covariance[np.ix_(v, ~v)]
-    return regression, covariance[np.ix_(~v, ~v)] - covariance[np.ix_(~v, v)] @ regression
-
-
 def simulated(covariance, block, v, nu, draws=20_000):
     """The deviations of drawn kernels, with their standard errors.
 
@@ -107,23 +102,6 @@ def simulated(covariance, block, v, nu, draws=20_000):
     varied = np.maximum(fourth - variance**2, 0.0)
     error = np.sqrt(varied / draws / (4.0 * np.maximum(variance, 1e-300)))
     return np.sqrt(variance), error
-
-
-def plain(covariance, block, v, nu):
-    """The formula, entry by entry."""
-    size = len(v)
-    a, c = regress(covariance, v)
-    found, position = np.zeros((size, size)), np.where(v, np.cumsum(v), np.cumsum(~v)) - 1
-    for i in range(size):
-        for j in range(size):
-            p, q = position[i], position[j]
-            if v[i] and not v[j]:
-                found[i, j] = found[j, i] = block[p, p] * c[q, q]
-            elif not v[i] and not v[j]:
-                g = [[a[:, s] @ block @ a[:, t] for t in (p, q)] for s in (p, q)]
-                found[i, j] = g[0][0] * c[q, q] + g[1][1] * c[p, p] + 2 * g[0][1] * c[p, q]
-                found[i, j] += c[p, p] * c[q, q] + c[p, q] ** 2
-    return np.sqrt(found / nu)
 
 
 def check(result, rtol=1e-6):
