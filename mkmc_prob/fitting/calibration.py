@@ -516,14 +516,14 @@ def _warn_of_untested(
     names = np.array(stack.names, dtype=object)
     if len(alone := names[(how == "alone") & (sharing > 0.0)]):
         warn(
-            f"degrees_of_freedom: no object of kernel {name_some(alone.tolist())} could be held "
-            "out that another kernel shows. Whether the other kernels predict it was not tested: "
-            "its standard deviations are those of the kernel alone. Use sharing 0 for it, as "
+            f"degrees_of_freedom: no object of {name_some(alone.tolist())} could be held out that "
+            "another kernel shows. Whether the other kernels predict its objects was not tested: "
+            "the standard deviations are those of each kernel alone. Use sharing 0 there, as "
             "complete does."
         )
     if len(spectrum := names[how == "spectrum"]):
         warn(
-            f"degrees_of_freedom: kernel {name_some(spectrum.tolist())} shows too few objects to "
-            f"hold any out (at least {FEWEST} are needed), so its standard deviations are not "
-            "calibrated. Its degrees of freedom are those of its spectrum."
+            f"degrees_of_freedom: too few objects are visible in {name_some(spectrum.tolist())} to "
+            f"hold any out (at least {FEWEST} are needed). The standard deviations are not "
+            "calibrated there; the degrees of freedom are those of the spectrum."
         )

@@ -213,14 +213,14 @@ def test_kernels_of_few_objects_take_the_number_of_their_spectrum():
     of_q1 = stack["kernel"] == "Q1"
     few = stack.where(~(of_q1 & stack["object"].isin(hidden)))
     few = few.where(~(of_q1 & few["object_bis"].isin(hidden)))
-    with pytest.warns(MKMCWarning, match=r"'Q1' shows too few objects .*\(at least 3"):
+    with pytest.warns(MKMCWarning, match=r"too few objects are visible in 'Q1' .*\(at least 3"):
         found = calibrate(few, **QUICK)
     assert found.tested.values.tolist()[0] == "spectrum"
     expected = effective_degrees_of_freedom(few)[0]
     assert found.degrees_of_freedom[0] == pytest.approx(expected.item())
     assert np.isnan(found.coverage[0]).all()
     nowhere = few.where(few["kernel"] != "Q1")
-    with pytest.warns(MKMCWarning, match="'Q1' shows too few objects"):
+    with pytest.warns(MKMCWarning, match="too few objects are visible in 'Q1'"):
         assert calibrate(nowhere, **QUICK).degrees_of_freedom[0] == 1.0
 
 
