@@ -260,9 +260,9 @@ def test_a_kernel_whose_intervals_do_not_cover_is_named(monkeypatch, stack):
 @pytest.mark.parametrize(
     "model",
     [
-        {"structure": PPCA(3)},
-        {"structure": FactorAnalysis(2), "sharing": 0.7},
-        {"prior": PPCA(2), "strength": 3.0},
+        {"structure": PPCA(6)},
+        {"structure": FactorAnalysis(6), "sharing": 0.7},
+        {"prior": PPCA(6), "strength": 3.0},
         {"prior": WishartPrior(2.0, 0.5 * np.eye(40) + 0.5)},
         {"sharing": [1.0, 0.5, 0.0]},
         PAPER,
@@ -305,8 +305,8 @@ def test_a_prior_of_few_factors_is_fitted_in_each_draw(monkeypatch, stack, sourc
         return original(problem, factors, **options)
 
     monkeypatch.setattr(holdout, "with_low_rank_prior", counted)
-    calibrate(stack, prior=PPCA(2), sources=sources, draws=2)
-    assert calls == [PPCA(2)] * 2 * module.ROUNDS
+    calibrate(stack, prior=PPCA(6), sources=sources, draws=2)
+    assert calls == [PPCA(6)] * 2 * module.ROUNDS
 
 
 # --- results --------------------------------------------------------------------------------------
@@ -403,7 +403,7 @@ def test_no_plot_without_a_tested_kernel(found):
     assert found.plot().get_xlabel() == plots.plot_coverage(found).get_xlabel()
 
 
-@pytest.mark.parametrize("prior", [None, PPCA(2)])
+@pytest.mark.parametrize("prior", [None, PPCA(6)])
 def test_an_interrupt_while_calibrating_returns_one_step_with_equal_weights(
     monkeypatch, stack, prior
 ):
@@ -437,7 +437,7 @@ def test_an_interrupt_after_the_calibration_keeps_it(monkeypatch, stack, found):
 
     monkeypatch.setattr("mkmc_prob.fitting.fit.with_low_rank_prior", struck)
     with pytest.warns(ConvergenceWarning, match="interrupted after"):
-        result = fit(stack, degrees_of_freedom="auto", prior=PPCA(2))
+        result = fit(stack, degrees_of_freedom="auto", prior=PPCA(6))
     assert len(calls) == 1
     assert result.interrupted
     np.testing.assert_array_equal(result.degrees_of_freedom, result.calibration.degrees_of_freedom)
