@@ -208,8 +208,8 @@ def calibrate(
     -----
     MKMCWarning
         If a kernel cannot be tested as its hidden objects are to be predicted, or if its 90 %
-        intervals cover less than 75 % of its held-out entries (`Calibration.coverage`): the
-        residuals are then too far from normal ones, as those of a kernel of very few features are.
+        intervals cover less than 75 % of its held-out entries: the residuals are then too far from
+        normal ones, as those of a kernel of very few features can be.
 
     Notes
     -----
@@ -222,10 +222,10 @@ def calibrate(
     prediction with a standard deviation that is estimated from n objects.
 
     The rule concerns whole kernels at the 90 % level. Where entries have longer tails than normal
-    ones, intervals of higher levels cover less; `Calibration.coverage` shows by how much. An object
-    that is visible in no other kernel is not held out. If that leaves a kernel untested, objects
-    are held out all the same: they are then predicted by the prior, and nu_k describes the kernel
-    alone (``tested`` is "alone").
+    ones, intervals of higher levels cover less; the ``coverage`` of the result shows by how much.
+    An object that is visible in no other kernel is not held out. If that leaves a kernel untested,
+    objects are held out all the same: they are then predicted by the prior, and nu_k describes the
+    kernel alone (``tested`` is "alone").
 
     Examples
     --------
