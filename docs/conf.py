@@ -72,8 +72,9 @@ numfig_secnum_depth = 1
 nitpicky = True
 OTHERS = "numpy|np|xarray|xr|pandas|pd|matplotlib|scipy|tqdm|os|collections|typing|pathlib"
 OTHERS += "|contextlib"
-TYPES = "NDArray|ArrayLike|DegreesOfFreedom|PerObject|Batches|Method|Labels|Matrix|Vector|Axes"
-PROTOCOLS = r"mkmc_prob\..*\.(FitResult|Selection|Chosen)"
+TYPES = "NDArray|ArrayLike|DegreesOfFreedom|DegreesOrAuto|PerObject|Batches|Method|Labels|Matrix"
+TYPES += "|Vector|Axes"
+PROTOCOLS = r"mkmc_prob\..*\.(FitResult|Selection|Chosen|Covered)"
 # A literal with a comma in a union is read as two types.
 UNIONS = r"mkmc_prob\..* \| .*Literal\[.*"
 nitpick_ignore_regex = [

@@ -323,7 +323,10 @@ class CompletedKernel(NamedTuple):
         return found
 
     def spread(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
-        """Return the standard deviations for nu = 1, 0 where both objects are visible."""
+        """Return the standard deviations for nu = 1, 0 where both objects are visible.
+
+        Equation :eq:`eq-spread` of the derivation.
+        """
         visible, found = self.kernel.visible, np.zeros((len(rows), len(columns)))
         (shown, hidden), (shown_bis, hidden_bis) = (
             (np.flatnonzero(visible[each]), np.flatnonzero(~visible[each]))

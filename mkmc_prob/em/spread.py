@@ -5,8 +5,6 @@ regression A and covariance C, and with G = A' Q_vv A
 
     Var Q_ij = Q_ii C_jj / nu                                            (i visible, j hidden)
     Var Q_ij = (G_ii C_jj + G_jj C_ii + 2 G_ij C_ij + C_ii C_jj + C_ij^2) / nu    (both hidden).
-
-Equation :eq:`eq-spread` of the derivation.
 """
 
 import numpy as np
@@ -49,17 +47,26 @@ def spread_among(
     (g, c), (g_bis, c_bis) = diagonals
     # In units of the deviations of C, so that the squares stay in range.
     units = np.outer(np.sqrt(c), np.sqrt(c_bis))
+    variance: Matrix = np.add.outer(g / c, g_bis / c_bis)
     correlation = covariance / units
-    variance = (g / c)[:, None] + g_bis / c_bis + 2.0 * (explained / units) * correlation
-    variance += 1.0 + correlation**2
-    spread: Matrix = units * np.sqrt(variance)
-    return spread
+    product = explained / units
+    product *= correlation
+    product *= 2.0
+    variance += product
+    correlation *= correlation
+    correlation += 1.0
+    variance += correlation
+    np.sqrt(variance, out=variance)
+    variance *= units
+    return variance
 
 
 def standard_deviations(
     stack: KernelStack, sources: Sources, scale: Matrix | None, model: GaussianModel
 ) -> xr.DataArray:
     """Return the standard deviation of every completed entry, 0 for visible ones.
+
+    Equation :eq:`eq-spread` of the derivation.
 
     Parameters
     ----------

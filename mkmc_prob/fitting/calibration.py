@@ -16,7 +16,7 @@ from .. import plots
 from ..em.completion import CompletedKernel
 from ..em.problem import DEFAULT_STRENGTH, Problem, one_prior, problem_of
 from ..em.spread import spread_across, spread_among
-from ..errors import warn
+from ..errors import KernelError, warn
 from ..linalg.symmetric import Matrix, Vector
 from ..model.gaussian import GaussianModel
 from ..model.low_rank import LowRankModel
@@ -27,7 +27,7 @@ from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.effective import effective_number
 from ..stacks.kernel_stack import KernelStack, VisibleKernel
 from ..stacks.labels import name_some
-from ..utils.arguments import checked, choice, positive, seed, whole
+from ..utils.arguments import checked, positive, seed, whole
 from ..utils.processes import in_processes
 from .holdout import (
     FEWEST,
@@ -38,6 +38,7 @@ from .holdout import (
     approach,
     hidden_objects,
     training_problem,
+    with_factors,
 )
 from .low_rank_prior import low_rank_prior
 from .solve import with_constants_of_left_out
@@ -57,6 +58,8 @@ DRAWS = 5
 MOST_HELD_OUT, MOST_OTHERS = 200, 2_000
 #: Degrees of freedom are at most so many: a kernel that is predicted exactly has no largest.
 LARGEST = 1e6
+#: If 90 % intervals cover less of a kernel's held-out entries, they cannot be trusted.
+LEAST_COVERAGE = 0.75
 
 
 class Residuals(NamedTuple):
@@ -204,7 +207,9 @@ def calibrate(
     Warns
     -----
     MKMCWarning
-        If a kernel cannot be tested as its hidden objects are to be predicted.
+        If a kernel cannot be tested as its hidden objects are to be predicted, or if its 90 %
+        intervals cover less than 75 % of its held-out entries: the residuals are then too far from
+        normal ones, as those of a kernel of very few features can be.
 
     Notes
     -----
@@ -217,10 +222,10 @@ def calibrate(
     prediction with a standard deviation that is estimated from n objects.
 
     The rule concerns whole kernels at the 90 % level. Where entries have longer tails than normal
-    ones, intervals of higher levels cover less; `Calibration.coverage` shows by how much. An object
-    that is visible in no other kernel is not held out. If that leaves a kernel untested, objects
-    are held out all the same: they are then predicted by the prior, and nu_k describes the kernel
-    alone (``tested`` is "alone").
+    ones, intervals of higher levels cover less; the ``coverage`` of the result shows by how much.
+    An object that is visible in no other kernel is not held out. If that leaves a kernel untested,
+    objects are held out all the same: they are then predicted by the prior, and nu_k describes the
+    kernel alone (``tested`` is "alone").
 
     Examples
     --------
@@ -267,6 +272,11 @@ def calibrated(
     """
     problem.check_structure()
     stack = problem.stack
+    if not stack.in_memory:
+        raise KernelError(
+            'degrees_of_freedom: "auto" needs the kernels in memory. Pass numbers: those of '
+            "calibrate(stack.load(objects), structure=...) for some of the objects."
+        )
     rng = np.random.default_rng(seed)
     hidden = [hidden_objects(stack, rng) for _ in range(draws)]
     tested = np.any(hidden, axis=(0, 2))
@@ -300,7 +310,8 @@ def calibrated(
     _warn_of_untested(stack, problem.sources.sharing, how)
     names = {"kernel": stack.array["kernel"].values}
     by_level = names | {"level": list(LEVELS)}
-    coverage = [kernel.coverage for kernel in kernels]
+    coverage = np.array([kernel.coverage for kernel in kernels])
+    _warn_of_low_coverage(stack, coverage[:, LEVELS.index(LEVEL)])
     return Calibration(
         xr.DataArray(degrees, names, ("kernel",), "degrees_of_freedom"),
         xr.DataArray(coverage, by_level, ("kernel", "level"), "coverage"),
@@ -319,7 +330,10 @@ def is_auto(degrees_of_freedom: Any) -> bool:
     """
     if not isinstance(degrees_of_freedom, str):
         return False
-    choice("auto")(degrees_of_freedom, "degrees_of_freedom")
+    if degrees_of_freedom != "auto":
+        raise KernelError(
+            f'degrees_of_freedom: {degrees_of_freedom!r} found; numbers or "auto" are needed.'
+        )
     return True
 
 
@@ -353,11 +367,12 @@ def drawn_residuals(
     """Fit a draw without its held-out objects, and return the residuals of these."""
     with threadpool_limits(1):  # the same bits whatever the number of threads outside
         given, training = draw.problem, draw.training
-        problem = given._replace(stack=training)
         if estimated:
             sharing = tuple(given.sources.sharing.tolist())
             setting = Setting(given.prior.strength, sharing, given.structure, factors)
             problem = training_problem(draw, training, setting)
+        else:
+            problem = with_factors(given._replace(stack=training), factors)
         model, sources, _ = approach(problem, start)
         sources = with_constants_of_left_out(problem, sources)
         found: list[Residuals | None] = [
@@ -483,6 +498,17 @@ class KernelResiduals(NamedTuple):
         return np.concatenate(parts), np.concatenate(weights)
 
 
+def _warn_of_low_coverage(stack: KernelStack, coverage: NDArray[np.float64]) -> None:
+    """Warn of kernels whose 90 % intervals cover far less of their held-out entries."""
+    for name, share in zip(stack.names, coverage, strict=True):
+        if share < LEAST_COVERAGE:  # not if it is NaN
+            warn(
+                f"degrees_of_freedom: the {LEVEL:.0%} intervals of kernel {name!r} cover only "
+                f"{share:.0%} of its held-out entries, so its standard deviations cannot be "
+                "trusted. Normal errors do not describe a kernel of so few objects or features."
+            )
+
+
 def _warn_of_untested(
     stack: KernelStack, sharing: NDArray[np.float64], how: NDArray[np.str_]
 ) -> None:
@@ -490,14 +516,14 @@ def _warn_of_untested(
     names = np.array(stack.names, dtype=object)
     if len(alone := names[(how == "alone") & (sharing > 0.0)]):
         warn(
-            f"degrees_of_freedom: no object of kernel {name_some(alone.tolist())} could be held "
-            "out that another kernel shows. Whether the other kernels predict it was not tested: "
-            "its standard deviations are those of the kernel alone. Use sharing 0 for it, as "
+            f"degrees_of_freedom: no object of {name_some(alone.tolist())} could be held out that "
+            "another kernel shows. Whether the other kernels predict its objects was not tested: "
+            "the standard deviations are those of each kernel alone. Use sharing 0 there, as "
             "complete does."
         )
     if len(spectrum := names[how == "spectrum"]):
         warn(
-            f"degrees_of_freedom: kernel {name_some(spectrum.tolist())} shows too few objects to "
-            f"hold any out (at least {FEWEST} are needed), so its standard deviations are not "
-            "calibrated. Its degrees of freedom are those of its spectrum."
+            f"degrees_of_freedom: too few objects are visible in {name_some(spectrum.tolist())} to "
+            f"hold any out (at least {FEWEST} are needed). The standard deviations are not "
+            "calibrated there; the degrees of freedom are those of the spectrum."
         )

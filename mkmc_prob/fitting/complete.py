@@ -162,5 +162,6 @@ def complete(
         common["prior"] = prior.with_strength(selection.best["strength"])
     common["degrees_of_freedom"] = degrees_of_freedom
     result = fit(stack, **(common | selection.best), progress=progress, **options)
+    selection = dataclasses.replace(selection, calibration=result.calibration)
     interrupted = result.interrupted or selection.interrupted
     return dataclasses.replace(result, selection=selection, interrupted=interrupted)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from ..em.methods import METHODS, check_method
 from ..em.problem import DEFAULT_STRENGTH, Problem, one_prior, problem_of
+from ..errors import warn
 from ..linalg.tiles import on_cluster
 from ..model.gaussian import GaussianModel
 from ..model.prior import WishartPrior
@@ -142,7 +143,8 @@ def fit(
     Warns
     -----
     ConvergenceWarning
-        Not converged within `max_iter`, or interrupted (Ctrl-C returns what there is).
+        Not converged within `max_iter`, or interrupted (Ctrl-C returns what there is; while degrees
+        of freedom are calibrated, one step with equal weights).
     IdentifiabilityWarning
         One warning of everything that the kernels leave to the prior: pairs of objects never
         observed together (`MKMCResult.unseen_pairs` gives their bounds), objects missing in every
@@ -150,7 +152,8 @@ def fit(
         groups of objects that no kernel connects.
     MKMCWarning
         With ``sources="identical"``: kernels whose scales differ by more than a factor of 10, or
-        whose entries all share a constant larger than the variance within the kernel.
+        whose entries all share a constant larger than the variance within the kernel. With
+        ``degrees_of_freedom="auto"``: as `calibrate` does.
 
     Notes
     -----
@@ -189,15 +192,22 @@ def fit(
     warn_of_the_model(problem)
     warn_of_what_is_not_identified(problem.stack.shown, problem.sources.sharing)
     interrupted, calibration = False, None
-    if auto:
-        estimated = isinstance(sources, str) and sources == "adaptive"
-        calibration = calibrated(problem, factors=factors, estimated=estimated, progress=progress)
-        problem = with_degrees(problem, calibration.degrees_of_freedom.values)
-    if factors:
-        try:
+    estimated = isinstance(sources, str) and sources == "adaptive"
+    try:
+        if auto:
+            calibration = calibrated(
+                problem, factors=factors, estimated=estimated, progress=progress
+            )
+            problem = with_degrees(problem, calibration.degrees_of_freedom.values)
+        if factors:
             problem = with_low_rank_prior(problem, factors, tol=tol, max_iter=max_iter)
-        except KeyboardInterrupt:  # the default prior, then
-            interrupted = True
+    except KeyboardInterrupt:  # the default prior, then
+        interrupted = True
+        if auto and calibration is None:
+            warn(
+                "degrees_of_freedom: interrupted before they were calibrated. They are 1 for every "
+                "kernel, so the standard deviations mean nothing."
+            )
     with on_cluster(client):
         solution = solve(
             problem,

@@ -151,11 +151,15 @@ def training_problem(draw: Draw, training: KernelStack, setting: Setting) -> Pro
     else:  # the user's scale
         sources = sources.without_shared_constant()
         prior = given.prior.with_strength(setting.strength)
-    problem = Problem(training, prior, sources, setting.structure)
-    if setting.prior is None or not any(setting.sharing):
+    return with_factors(Problem(training, prior, sources, setting.structure), setting.prior)
+
+
+def with_factors(problem: Problem, factors: LowRank | None) -> Problem:
+    """Return the problem with a prior of this structure, fitted loosely, if there is one."""
+    if factors is None or not problem.sources.sharing.any():
         return problem
     return with_low_rank_prior(
-        problem, setting.prior, tol=loose(problem), max_iter=MOST_STEPS, warns=False
+        problem, factors, tol=loose(problem), max_iter=MOST_STEPS, warns=False
     )
 
 

@@ -10,6 +10,7 @@ import xarray as xr
 from .. import plots
 from ..model.structures import FULL, LowRank, Structure, structure_of
 from ..stacks.labels import name_some
+from .calibration import Calibration
 from .holdout import Setting
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class ModelSelection:
         Whether Ctrl-C ended the search.
     left_out : str
         What `complete` did not try, because it would take too long.
+    calibration : Calibration or None
+        That of the chosen model, after ``complete(stack, degrees_of_freedom="auto")``.
 
     Examples
     --------
@@ -75,9 +78,10 @@ class ModelSelection:
     chosen: Setting
     interrupted: bool = False
     left_out: str = ""
+    calibration: Calibration | None = None
 
     def to_dataset(self) -> xr.Dataset:
-        """Return everything as one Dataset; `of_dataset` reads it back."""
+        """Return all but the calibration as one Dataset; `of_dataset` reads it back."""
         attrs = {
             "strength": self.chosen.strength,
             "structure": self.chosen.structure.name,

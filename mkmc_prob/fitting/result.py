@@ -1,5 +1,6 @@
 """What a fit returns: completed kernels, the model matrix and the trace, with tables and plots."""
 
+import dataclasses
 import os
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -196,7 +197,7 @@ class MKMCResult(Solution):
         """
         if self.completion is not None:
             return self.completion.standard_deviation()
-        stack = KernelStack.of(self.observed)
+        stack = KernelStack(self.observed)
         degrees = self.degrees_of_freedom.sel(kernel=stack.names).values
         sources = Sources.of_dataset(self.sources, stack.names, degrees)
         prior, objects = self.prior, stack.objects
@@ -282,11 +283,11 @@ class MKMCResult(Solution):
         Groups: ``observed_data`` (the incomplete kernels), ``constant_data`` (visibility, pairs of
         objects never observed together, degrees of freedom, the prior), ``sample_stats`` (the
         trace) and, in addition to the schema, ``point_estimate`` (completed kernels, model matrix)
-        and ``sources``; after `complete` also ``selection``. For a model of few factors,
-        ``point_estimate`` holds its loadings and noise, ``completion`` those of the E-step, from
-        which the completed kernels are computed again, and what has a row and a column per object
-        is left out of ``constant_data``, but for a scale of the user's. Kernels that are not in
-        memory are left out, too.
+        and ``sources``; after `complete` also ``selection``, and with ``degrees_of_freedom="auto"``
+        ``calibration``. For a model of few factors, ``point_estimate`` holds its loadings and
+        noise, ``completion`` those of the E-step, from which the completed kernels are computed
+        again, and what has a row and a column per object is left out of ``constant_data``, but for
+        a scale of the user's. Kernels that are not in memory are left out, too.
         With `diagnostics` also ``object_predictive`` (`diagnostics.object_predictive`, which are
         not terms of the log-likelihood), ``pair_counts`` and ``kernel_agreement``, from the
         functions of those names.
@@ -567,12 +568,12 @@ def _from_datatree(tree: xr.DataTree, stack: LazyStack | None) -> MKMCResult:
     if not isinstance(structure, Full):  # a scale I + b J is not saved
         found_sources = Sources.of_dataset(sources, degrees["kernel"].values.tolist(), degrees)
         prior = found_sources.prior(prior, observed["object"].values)
-    selection = None
-    if "selection" in tree:
-        selection = ModelSelection.of_dataset(with_labels(tree["selection"].to_dataset()))
-    calibration = None
+    selection = calibration = None
     if "calibration" in tree:
         calibration = Calibration.of_dataset(with_labels(tree["calibration"].to_dataset()))
+    if "selection" in tree:
+        selection = ModelSelection.of_dataset(with_labels(tree["selection"].to_dataset()))
+        selection = dataclasses.replace(selection, calibration=calibration)
     return MKMCResult(
         observed=observed,
         completed=completed,

@@ -20,6 +20,7 @@ from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.labels import as_labels, match
 from ..utils.arguments import checked, positive, seed, several, whole
 from ..utils.processes import in_processes
+from .calibration import is_auto
 from .holdout import (
     BASELINES,
     Draw,
@@ -173,6 +174,11 @@ def select_model(
     >>> sorted(selection.best)
     ['sharing', 'strength']
     """
+    if is_auto(degrees_of_freedom):
+        raise KernelError(
+            'degrees_of_freedom: "auto" found. Choose the model with equal weights, then '
+            'fit(stack, **selection.best, degrees_of_freedom="auto"), as complete does.'
+        )
     problem = problem_of(
         stack, one_prior(DEFAULT_STRENGTH, prior), degrees_of_freedom=degrees_of_freedom
     )

@@ -38,6 +38,11 @@ def degrees_per_kernel(
     LabelError
         If a kernel has no number, or a number belongs to no kernel.
     """
+    if what == "degrees_of_freedom" and isinstance(given, str) and given == "auto":
+        raise KernelError(
+            'degrees_of_freedom: "auto" found, which only fit and complete take. Pass numbers, for '
+            "example calibrate(stack).degrees_of_freedom."
+        )
     if isinstance(given, xr.DataArray | np.ndarray) and given.ndim != 1:
         if given.ndim:
             raise KernelError(f"{what}: {given.ndim} dims found; one number per kernel is needed.")

@@ -13,7 +13,7 @@ import mkmc_prob
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("start", "bring-your-own", "model", "choosing", "after", "posterior", "study")
-PAGES += ("missing-not-at-random", "structures", "large", "cluster", "developing")
+PAGES += ("missing-not-at-random", "structures", "large", "cluster", "developing", "uncertainty")
 TEXT = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
 #: Cells, whose outputs the site shows, and plain blocks. Both are run.
 CODE = re.compile(r"^```(?:\{code-cell\} ipython3|python)\n(.*?)^```", re.M | re.S)
@@ -107,6 +107,11 @@ def posterior_says(found):
     assert found["nu"].values.tolist() == [10, 12, 5]
 
 
+def uncertainty_says(found):
+    assert found["covered"].between(0.85, 0.98).all()
+    assert (found["result"].calibration.tested == "others").all()
+
+
 def study_says(found):
     error, table = found["error"], found["table"]["difference"].unstack("completion")
     assert (error.sel(completion="mkmc") < error.drop_sel(completion="mkmc") - 0.2).all()
@@ -125,6 +130,7 @@ SAYS = {
     "posterior": posterior_says,
     "structures": structures_says,
     "study": study_says,
+    "uncertainty": uncertainty_says,
 }
 
 

@@ -18,13 +18,14 @@ OPERATIONS = {
     "dgemm": lambda _, a, b, **o: 2 * a.size * b.shape[0 if o.get("trans_b") else 1],
     "dpotrf": lambda a, **_: len(a) ** 3 / 3,
     "dpotri": lambda a, **_: 2 * len(a) ** 3 / 3,
-    "dpotrs": lambda a, b, **_: 2 * len(a) ** 2 * b.shape[1],
+    "dpotrs": lambda a, b, **_: 2 * len(a) * b.size,
     "dsygst": lambda a, b, **_: len(a) ** 3,
     "dsymm": lambda _, a, b, **o: 2 * len(a) ** 2 * b.shape[1],
     "dsyrk": lambda _, a, **o: len(a) ** 2 * a.shape[1],
     "dtrmm": lambda _, a, b, **o: len(a) * b.size,
     "dtrsm": lambda _, a, b, **o: len(a) * b.size,
     "dgemv": lambda *_, **__: 0,  # l^2 a kernel
+    "dsymv": lambda *_, **__: 0,
     "ddot": lambda *_, **__: 0,  # l^2 at most, as daxpy
     "daxpy": lambda *_, **__: 0,
     "dnrm2": lambda *_, **__: 0,

@@ -11,6 +11,7 @@ from problems import PAPER, both_models, selection_of
 
 from mkmc_prob import (
     PPCA,
+    Calibration,
     FactorAnalysis,
     LabelError,
     MKMCError,
@@ -177,6 +178,24 @@ def test_plot_calibration(selection):
 
 
 @pytest.fixture(scope="module")
+def calibration():
+    """What calibrate returns, with numbers made up; the last kernel could not be tested."""
+    names = {"kernel": ["text", "image", "sound"]}
+    coverage = [[0.52, 0.79, 0.9, 0.94], [0.3, 0.6, 0.75, 0.8], [np.nan] * 4]
+    return Calibration(
+        xr.DataArray([20.0, 5.0, 8.0], names, ["kernel"]),
+        xr.DataArray(coverage, names | {"level": [0.5, 0.8, 0.9, 0.95]}, ["kernel", "level"]),
+        xr.DataArray([30, 25, 0], names, ["kernel"]),
+        xr.DataArray(["others", "alone", "spectrum"], names, ["kernel"]),
+    )
+
+
+@mpl_image
+def test_plot_coverage(calibration):
+    return calibration.plot().figure
+
+
+@pytest.fixture(scope="module")
 def few_factors(result):
     return fit(result.observed, structure=FactorAnalysis(3), tol=1e-9)
 
@@ -187,7 +206,9 @@ def test_plot_loadings(few_factors, factors):
     return few_factors.plot_loadings(factors=factors).figure
 
 
-def test_every_picture_draws_on_the_axes_it_is_given(result, selection, information, few_factors):
+def test_every_picture_draws_on_the_axes_it_is_given(
+    result, selection, information, calibration, few_factors
+):
     chosen = select_model(result.observed, strengths=[1.0], sharing=[1.0], draws=2)
     for name in plots.__all__:
         if name in ("MISSING", "plot_kernels", *POSTERIORS):
@@ -202,6 +223,8 @@ def test_every_picture_draws_on_the_axes_it_is_given(result, selection, informat
             given = information
         if name == "plot_selection":
             given = chosen
+        if name == "plot_coverage":
+            given = calibration
         if name == "plot_loadings":
             given = few_factors
         assert getattr(plots, name)(given, ax=ax) is ax
@@ -629,6 +652,7 @@ STACKS = ["plot_kernels", "plot_pattern", "plot_pair_counts"]
 RESULTS = ["plot_spectra", "plot_disagreement", "plot_agreement", "plot_unseen_pairs"]
 SELECTIONS = ["plot_strength", "plot_calibration"]
 CHOICES = ["plot_selection"]
+CALIBRATIONS = ["plot_coverage"]
 FACTORS = ["plot_loadings"]
 INFORMATION = ["plot_rate", "plot_slowest"]
 #: Tested in test_plots_posterior.py.
@@ -643,6 +667,7 @@ POSTERIORS = ["plot_intervals", "plot_uncertainty", "plot_estimate_on_posterior"
         (RESULTS, "result", "fit"),
         (SELECTIONS, "selection", "select_strength"),
         (CHOICES, "selection", "select_model"),
+        (CALIBRATIONS, "calibration", r"calibrate\(stack\)"),
         (FACTORS, "model_or_result", r"structure=PPCA"),
         (INFORMATION, "information", "missing_information"),
     ],
@@ -659,7 +684,8 @@ def test_what_is_of_the_wrong_type_is_named(names, what, returns, given):
 
 def test_no_picture_was_forgotten():
     functions = {name for name in plots.__all__ if name.startswith("plot_")}
-    kinds = (TRACES, STACKS, RESULTS, SELECTIONS, CHOICES, FACTORS, INFORMATION, POSTERIORS)
+    kinds = (TRACES, STACKS, RESULTS, SELECTIONS, CHOICES, FACTORS, INFORMATION)
+    kinds += (CALIBRATIONS, POSTERIORS)
     assert functions == {name for kind in kinds for name in kind}
 
 
