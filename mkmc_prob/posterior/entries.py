@@ -140,12 +140,18 @@ class Entries:
         return labels
 
     @cached_property
-    def prior_only(self) -> NDArray[np.bool_]:
-        """Which pairs of objects the prior alone ties: no chain of kernels leads from i to j."""
-        visible = np.stack([kernel.visible for kernel in self.em.kernels])
+    def prior_only(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which pairs of objects the prior alone ties, in the model and in each kernel.
+
+        No chain of kernels leads from i to j. Only kernels that share something with the others
+        count; one that shares nothing is completed from the prior and its own constant.
+        """
+        shares = self.em.sources.sharing > 0.0
+        visible = np.stack([kernel.visible for kernel in self.em.kernels]) & shares[:, None]
         _, group = connected_components(visible.T.astype(float) @ visible, directed=False)
         alone: NDArray[np.bool_] = group[:, None] != group
-        return alone | np.diag(~visible.any(axis=0))
+        alone |= np.diag(~visible.any(axis=0))
+        return alone, alone | ~shares[:, None, None]
 
     @cached_property
     def has_variance(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -162,13 +168,17 @@ class Entries:
         unions of no and of one object matter. An entry of Q(k) that is hidden on both sides is
         large if M is and a is zero on v_k: J contains k. An entry that is hidden on one side only
         is of the order sqrt(s), and always has a variance, as the other entries have a mean.
+
+        A kernel that shares nothing does not count, and its own entries have a variance. A constant
+        changes nothing: given visible objects, its variance is bounded.
         """
         strength, size = self.em.prior.strength, len(self.em.objects)
-        degrees = self.em.degrees_of_freedom
+        shares = self.em.sources.sharing > 0.0
+        degrees = np.where(shares, self.em.degrees_of_freedom, 0.0)
         counts = np.array([len(kernel.v) for kernel in self.em.kernels])
         total = float(degrees[counts > 0].sum())
         alone = np.zeros(size)  # the degrees of freedom of kernels that show this object only
-        for k in np.flatnonzero(counts == 1).tolist():
+        for k in np.flatnonzero((counts == 1) & shares).tolist():
             alone[self.em.kernels[k].v[0]] += degrees[k]
         least = np.full((size, size), total)
         for x in np.flatnonzero(alone).tolist():
@@ -178,6 +188,8 @@ class Entries:
         of_kernels = np.ones((len(counts), size, size), dtype=bool)
         for k, kernel in enumerate(self.em.kernels):
             inside = np.ix_(kernel.h, kernel.h)
+            if not shares[k]:
+                continue
             if counts[k] == 0:
                 of_kernels[k][inside] = of_model[inside]
             elif counts[k] == 1:
