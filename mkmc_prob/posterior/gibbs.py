@@ -9,24 +9,24 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas
 from threadpoolctl import threadpool_limits
 
 from ..em.em import EM
 from ..errors import KernelError
-from ..linalg.blocks import Workspace, add_rows, inner_of_block
-from ..linalg.cholesky import cholesky, half_solve, log_determinant
-from ..linalg.products import inner, product
-from ..linalg.symmetric import Matrix, Vector, add_transpose, mirror
+from ..linalg.blocks import Workspace
+from ..linalg.cholesky import cholesky
+from ..linalg.products import product
+from ..linalg.symmetric import Matrix, Vector, add_transpose
 from ..model.conditional import TOO_SINGULAR, gaussian_log_likelihood
 from ..model.gaussian import GaussianModel
 from ..model.sources import Source
 from ..model.structures import FULL
 from .augmented import AugmentedKernel
-from .constants import NO_CONSTANT, ConstantDraw, log_prior
+from .constants import log_prior
+from .kernel_draw import draw_kernel
 from .sampler import Drawn, Parameters
 from .shared import draw_shared
-from .wishart import UnseenRows, bartlett, diagonal, inverse_wishart_factor
+from .wishart import UnseenRows, diagonal, inverse_wishart_factor
 
 
 class CompletedDraw(NamedTuple):
@@ -73,14 +73,6 @@ class _Group(NamedTuple):
     def of(cls, sharing: float, kernels: list[AugmentedKernel], half_visible: Matrix) -> "_Group":
         masks = np.stack([own.part.kernel.visible for own in kernels], axis=1)
         return cls(sharing, kernels, half_visible, masks.astype(np.float64))
-
-
-class _KernelDraw(NamedTuple):
-    """log det P_hh, tr G^-1 (Q_vv / d - z J) and the constants of one kernel."""
-
-    log_det_hidden: float
-    trace: float
-    constant: ConstantDraw
 
 
 class GibbsSampler:
@@ -285,7 +277,7 @@ class GibbsSampler:
             for place, own in enumerate(group.kernels):
                 k, kernel, source = own.place, own.part.kernel, own.part.source
                 before = drawn[k] if constants is None else float(constants[k])
-                found = self._draw_kernel(own, precision, before, rng, moment, hidden)
+                found = draw_kernel(own, precision, before, rng, moment, hidden, self._space)
                 n, log_det = len(kernel.v), base.log_determinant + found.log_det_hidden
                 level = gaussian_log_likelihood(n, log_det, found.trace) + found.constant.level
                 level -= 0.5 * n * math.log(source.scale)
@@ -313,68 +305,6 @@ class GibbsSampler:
             return moment
         degrees = sum(own.part.degrees for own in group.kernels)
         return draw_shared(model, self._alone, group.sharing, moment, degrees, rng)
-
-    def _draw_kernel(
-        self,
-        own: AugmentedKernel,
-        precision: Matrix,
-        before: float,
-        rng: np.random.Generator,
-        moment: Matrix,
-        hidden: NDArray[np.float64],
-    ) -> _KernelDraw:
-        """Draw one kernel's constants and its hidden part, into the rows of `moment` and `hidden`.
-
-        `precision` is that of r = x / sqrt(d) - g 1, `before` the kernel's constant before.
-        """
-        part, space, root = own.part, self._space, own.root
-        kernel, source, nu = part.kernel, part.source, part.degrees
-        v, h, m, (n, rank) = kernel.v, kernel.h, len(kernel.h), root.shape
-        trace = inner_of_block(precision, v, v, kernel.moment)
-        if not m and source.constant == 0.0:
-            return _KernelDraw(0.0, trace, NO_CONSTANT)
-        block = space.factored.block(precision, h, h)
-        what = f"kernel {kernel.name!r}, model precision"
-        labels = self.em.objects[h]
-        factor = cholesky(block, what, labels, TOO_SINGULAR, overwrite=True, clean=False)
-        # Transposes throughout: BLAS works on columns, which are the rows of NumPy's arrays.
-        across = space.across.block(precision, v, h)
-        explained = product(root.T, across, space.explained.array(rank, m)).T
-        explained = half_solve(factor, explained, overwrite=True)
-        trace -= inner(explained.T, explained.T) / nu
-        constant, half = NO_CONSTANT, np.zeros(m)
-        if source.constant != 0.0:
-            sums = precision @ kernel.visible.astype(np.float64)
-            half = half_solve(factor, sums[h, None])[:, 0]  # L^-1 P_hv 1
-            weights = sums[v] - across @ half_solve(factor, half[:, None], transposed=True)[:, 0]
-            trace += part.off_diagonal * float(half @ half)  # as kernel.moment is without z J
-            constant = ConstantDraw.of(own, weights, before, rng)
-        g = constant.values
-        count = max(rank, len(g))
-        noise = space.noise.array(count + own.extra, m)
-        rng.standard_normal(out=noise[:count])
-        noise[:rank] -= explained.T
-        if len(g):
-            noise[:count] += np.outer(g, half)
-        if len(own.diagonal):
-            bartlett(own.diagonal, rng, noise[count:])
-        else:
-            rng.standard_normal(out=noise[count:])
-        drawn = half_solve(factor, noise.T, transposed=True, overwrite=True)
-        cross = product(drawn[:, :rank], root.T, space.cross.array(m, n))
-        inside = mirror(blas.dsyrk(1.0, drawn, lower=1)).T if drawn.size else np.zeros((m, m))
-        lower = np.tri(m, dtype=bool)
-        if len(g):  # x = r + g 1, in units of sqrt(d)
-            moved = drawn[:, :count] @ g
-            hidden[own.cross] = (cross + root @ g[:rank]).reshape(-1)
-            hidden[own.triangle] = (inside + moved + moved[:, None] + g @ g)[lower]
-            cross -= moved[:, None]
-        else:
-            hidden[own.cross] = cross.reshape(-1)
-            hidden[own.triangle] = inside[lower]
-        hidden[own.cross.start : own.triangle.stop] /= nu / source.scale
-        add_rows(moment, 1.0, h, kernel.order, cross, 0.5 * inside)
-        return _KernelDraw(log_determinant(factor), trace, constant)
 
     def draw_model(self, second_moment: Matrix, rng: np.random.Generator) -> GaussianModel:
         """Draw the model given completed kernels, S = `second_moment`: the counterpart of `m_step`.
