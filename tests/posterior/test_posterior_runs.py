@@ -101,11 +101,11 @@ def interrupted_at(monkeypatch, at):
 
     original = GibbsSampler.draw_completed
 
-    def strike(self, model, rng):
+    def strike(self, model, rng, constants):
         strike.calls += 1
         if strike.calls == at:
             raise KeyboardInterrupt
-        return original(self, model, rng)
+        return original(self, model, rng, constants)
 
     strike.calls = 0
     monkeypatch.setattr(GibbsSampler, "draw_completed", strike)
@@ -188,7 +188,7 @@ def test_a_real_signal_ends_a_real_run(workers, tmp_path):
     ("options", "error", "message"),
     [
         ({"degrees_of_freedom": 2}, KernelError, "degrees_of_freedom of kernel 'Q1': 2 found"),
-        ({"degrees_of_freedom": [9, 3.5]}, KernelError, "of kernel 'Q2': 3.5 found.*above 4"),
+        ({"degrees_of_freedom": [9, 3.5]}, KernelError, "of kernel 'Q2': 3.5 found.*above 5"),
         ({"degrees_of_freedom": -1}, KernelError, "degrees_of_freedom of kernel 'Q1'"),
         ({"degrees_of_freedom": [9]}, KernelError, "1 numbers for 2 kernels"),
         ({"degrees_of_freedom": {"Q1": 9}}, LabelError, "none for kernel 'Q2'"),
@@ -205,12 +205,11 @@ def test_a_real_signal_ends_a_real_run(workers, tmp_path):
         ({"seed": np.random.PCG64(1)}, KernelError, "seed: <.*PCG64"),
         ({"strength": 0}, KernelError, "strength"),
         ({"prior": WishartPrior(2.0), "strength": 3.0}, KernelError, "one of the two"),
-        (
-            {"sources": "adaptive"},
-            KernelError,
-            r"the paper's model only, \"identical\"\. Leave it out",
-        ),
-        ({"sources": None}, KernelError, "sources: None found"),
+        ({"sources": "paper"}, KernelError, r"sources: 'paper' found; 'adaptive', 'identical'"),
+        ({"sources": None}, KernelError, "sources: NoneType found"),
+        ({"sources": "identical", "sharing": 0.5}, KernelError, "identical sources share all"),
+        ({"sharing": 2}, KernelError, "sharing of kernel 'Q1'"),
+        ({"degrees_of_freedom": 9.5, "sharing": 0.5}, KernelError, "9.5 found.*above 10.*Round"),
         ({"keep": "some"}, KernelError, "keep: 'some'"),
         ({"keep": 3}, KernelError, "keep: 3"),
         ({"keep": ["ab"]}, KernelError, "keep: 'ab' found; an entry is"),

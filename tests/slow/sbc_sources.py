@@ -15,10 +15,10 @@ from scipy import stats
 from mkmc_prob import EM, WishartPrior, stack_kernels
 from mkmc_prob.posterior.gibbs import GibbsSampler
 
-REPLICATIONS = 400
-DRAWS = 99
+REPLICATIONS = 300
+DRAWS = 39
 #: Steps between the draws that are ranked, which should be independent, and before the first.
-EVERY, TUNE = 20, 100
+EVERY, TUNE = 16, 80
 BINS = 20
 STRENGTH, SHARED = 3.0, 0.3
 #: Below the rank of a whole kernel, and above.
