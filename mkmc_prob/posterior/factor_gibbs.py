@@ -274,7 +274,7 @@ class FactorGibbsSampler:
         factor = factor_cholesky(posterior.precision)
         means = posterior.regression.T @ root
         # tr B^-1 S = tr Psi^-1 S - ||C' means||^2 / nu
-        explained = float(np.sum((np.tril(factor).T @ means) ** 2))
+        explained = float(np.sum((factor.T @ means) ** 2))
         trace = (float(np.sum(root**2 / noise[v][:, None])) - explained) / degrees
         level = gaussian_log_likelihood(n, posterior.log_determinant, trace)
         level -= 0.5 * n * math.log(source.scale)
@@ -372,7 +372,9 @@ class FactorGibbsSampler:
                 constant[k] = max(part.off_diagonal, 0.1) * 4.0 ** rng.uniform(-1.0, 1.0)
             if part.source.sharing > 0.0:
                 kept = min(max(part.off_diagonal, 0.0), shared)
-                sums[part.kernel.v] += part.degrees * (part.kernel.moment.diagonal() + kept)
+                # Below zero if an object varies less than the constant of the others.
+                without = np.maximum(part.kernel.moment.diagonal() + kept, 0.0)
+                sums[part.kernel.v] += part.degrees * without
         variance = (sums + self._rate) / (self._counts + self._shape)
         noise = 0.5 * variance * 4.0 ** rng.uniform(-1.0, 1.0, size=len(variance))
         if self._pooled:

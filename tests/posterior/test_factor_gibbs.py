@@ -364,6 +364,17 @@ def test_starts_are_dispersed_and_in_the_units_of_the_kernels(kind):
     assert variance.max() < 5
 
 
+def test_an_object_that_varies_less_than_the_constant_has_a_start():
+    kernel = np.full((3, 3), 10.0) + np.diag([1.0, 1.0, 1.0])
+    kernel[2] = kernel[:, 2] = 0.0
+    kernel[2, 2] = 0.01
+    stack = stack_kernels(kernel[None])
+    sources = Sources.estimated(stack, degrees_of_freedom=5)
+    em = EM(stack, WishartPrior(0.1), sources=sources, structure=FactorAnalysis(1))
+    sampler, rng = FactorGibbsSampler(em), np.random.default_rng(0)
+    assert np.isfinite([sampler.log_posterior(sampler.draw_start(rng)) for _ in range(20)]).all()
+
+
 def test_a_sampler_can_be_sent_to_another_process_and_changes_nothing():
     case = case_of()
     before = pickle.dumps(case.em.stack), [part.copy() for part in case.state]
