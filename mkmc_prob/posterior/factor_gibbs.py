@@ -9,16 +9,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
-from scipy.special import gammaln
+from scipy.special import gammaln, multigammaln
 from threadpoolctl import threadpool_limits
 
 from ..em.completion import kernel_factors
 from ..em.low_rank import LowRankEM
 from ..errors import KernelError
-from ..linalg.cholesky import half_solve
+from ..linalg.cholesky import half_solve, inverse, log_determinant
 from ..linalg.rounding import rounding_share
-from ..linalg.symmetric import Matrix, Vector, mirror
-from ..model.conditional import LOG_2_PI, gaussian_log_likelihood
+from ..linalg.symmetric import Matrix, Vector, mirror, symmetrize
+from ..model.conditional import gaussian_log_likelihood
 from ..model.factors import FactorPosterior, Patterns, factor_cholesky, own_factors
 from ..model.low_rank import LowRankModel
 from ..model.sources import Constant, SourceKernel
@@ -26,7 +26,7 @@ from ..model.structures import PPCA
 from ..stacks.kernel_stack import KernelStack
 from .constants import draw_constant
 from .constants import log_prior as log_prior_of_constant
-from .wishart import bartlett
+from .wishart import bartlett, inverse_wishart_factor
 
 
 class FactorState(NamedTuple):
@@ -78,6 +78,8 @@ class FactorDraw(NamedTuple):
         The sums of y_i z.
     squares : ndarray, shape (l,)
         The sums of y_i^2.
+    total : ndarray, shape (q, q)
+        The sum of z z' over all observations.
     hidden : ndarray
         The hidden entries of every Q(k), as in `CompletedDraw`: for each kernel Q_hv row by row,
         then the lower triangle of Q_hh row by row. Empty if they were not wanted.
@@ -89,6 +91,7 @@ class FactorDraw(NamedTuple):
     factor_moments: Matrix
     cross: Matrix
     squares: Vector
+    total: Matrix
     hidden: Vector
     log_likelihood: Vector
 
@@ -133,21 +136,25 @@ class FactorGibbsSampler:
     M, given y, z    w_i = A_i^-1 b_i,                   d_i inverse gamma,
                      d_i = (c_i - w_i' b_i + a tau)      w_i ~ N(A_i^-1 b_i, d_i A_i^-1)
                      / (N_i + a)
+    expanded         W C, C C' = sum nu E / (N + lambda) W C, C C' inverse Wishart
     c_k, given W, D  the maximum of the likelihood       slice sampling, y and z integrated out
     ================ =================================== ==========================================
 
-    **The prior.** lambda pseudo-observations in which objects and factors are unrelated:
-    w_i given d_i is N(0, (d_i / lambda) I), and d_i inverse gamma with shape (lambda + a) / 2 and
-    rate (lambda t_i + a tau) / 2. Here a and tau are those of the structure, and t_i is the
-    variance that the prior's scale T gives to object i, without the constant that all objects
-    share. In PPCA there is one noise, and shape and rate are summed over the objects. The square
-    root of a constant that is not held is half-Cauchy with scale 1, in units of the kernel's scale.
-    All of this is proper. It is not what `fit` maximizes: the penalty of `fit`,
-    abs(M)^(-lambda/2) exp(-(lambda/2) tr T M^-1), is improper as a density of W if lambda <= l. It
-    is nearly indifferent to the size of the loadings, while the prior here shrinks w_i as lambda
-    further observations with y_i = 0 do, by about lambda / N_i.
+    **The prior** is proper for every strength lambda > 0, and like that of the full model a density
+    of precisions. With a and tau of the structure, 1 / d_i is a gamma variable with shape
+    (lambda + a) / 2 + 1 and rate (lambda t_i + a tau) / 2, where t_i is the variance that the
+    prior's scale T gives to object i, without the constant that all objects share. (PPCA has one
+    noise; lambda + a and the rate are summed over the objects.) Given D, w_i is N(0, d_i Phi) with
+    Phi^-1 ~ Wishart(lambda + q + 1, (l / lambda) I), which is integrated out:
 
-    Equations :eq:`eq-factor-prior` to :eq:`eq-draw-loadings` of the derivation.
+        p(W given D) ~ det(D)^(-q/2) det((lambda/l) I + W' D^-1 W)^(-(lambda + q + 1 + l)/2)
+
+    The square root of a constant that is not held is half-Cauchy with scale 1, in units of the
+    kernel's scale. For D this is the penalty of `fit`. For W it is not: that penalty,
+    det(M)^(-lambda/2) exp(-(lambda/2) tr T M^-1), is improper as a density of W if lambda <= l,
+    because it falls with the loadings like det(W' D^-1 W)^(-lambda/2) only.
+
+    Equations :eq:`eq-factor-prior` to :eq:`eq-draw-expanded` of the derivation.
 
     Parameters
     ----------
@@ -209,10 +216,12 @@ class FactorGibbsSampler:
         if not (em.sources.shared_constant or em.prior.is_identity):
             unshared = np.diagonal(em.prior.scale_matrix(em.objects)).copy()
         a = structure.noise_strength
-        # Twice the shape and the rate of the noise's prior, and the observations of each object.
+        # Twice the shape (less 1) and the rate of the noise's precision, and the observations.
         self._shape = np.full(len(unshared), lam + a)
         self._rate = lam * unshared + a * structure.noise_scale
         self._counts = em.degrees_of_freedom @ visible
+        # Phi is inverse Wishart with these degrees of freedom and this multiple of I.
+        self._degrees, self._unit = lam + structure.rank + 1.0, lam / len(unshared)
 
     def __repr__(self) -> str:
         return f"FactorGibbsSampler({self.em!r}, {self.size} hidden entries)"
@@ -249,6 +258,7 @@ class FactorGibbsSampler:
         model, q = self.model(state), self.em.structure.rank
         moments = np.zeros((len(self._patterns.shown), q, q))
         cross, squares = np.zeros_like(state.loadings), np.zeros_like(state.noise)
+        total = np.zeros((q, q))
         entries = np.empty(self.size if hidden else 0)
         levels = np.empty(len(self._kernels))
         for k, own in enumerate(self._kernels):
@@ -258,12 +268,14 @@ class FactorGibbsSampler:
             if own.part.source.sharing > 0.0:
                 v, z = own.part.kernel.v, factors[:q]
                 y, rest = _draw_shared(own, given, factors, state, rng)
-                moments[self._patterns.shown[:, k]] += z @ z.T
+                moment = symmetrize(z @ z.T)
+                moments[self._patterns.shown[:, k]] += moment
+                total += moment
                 cross[v] += y @ z.T
                 squares[v] += np.einsum("ij,ij->i", y, y) + rest
             if hidden:
                 _draw_hidden(own, given, factors, rng, entries)
-        return FactorDraw(state, moments, cross, squares, entries, levels)
+        return FactorDraw(state, moments, cross, squares, total, entries, levels)
 
     def _given(self, k: int, state: FactorState, model: LowRankModel) -> _Given:
         part, degrees, root, *_ = self._kernels[k]
@@ -283,35 +295,52 @@ class FactorGibbsSampler:
     def draw_parameters(self, draw: FactorDraw, rng: np.random.Generator) -> FactorState:
         """Draw loadings and noise given the factors and y, then the constants: EM's M-step.
 
-        With A_i = sum z z' + lambda I, b_i = sum y_i z and c_i = sum y_i^2 over the N_i
-        observations that show object i, d_i is inverse gamma with shape (N_i + lambda + a) / 2 and
-        rate (c_i - b_i' A_i^-1 b_i + lambda t_i + a tau) / 2, and w_i given d_i is
-        N(A_i^-1 b_i, d_i A_i^-1). PPCA sums the shapes and the rates over the objects. The
-        constants are drawn given W and D alone, so the next draw must be `draw_completed`.
-        Equation :eq:`eq-draw-loadings` of the derivation.
+        With A_i = sum z z' + Phi^-1, b_i = sum y_i z and c_i = sum y_i^2 over the N_i
+        observations that show object i, 1 / d_i is a gamma variable with shape
+        (N_i + lambda + a) / 2 + 1 and rate (c_i - b_i' A_i^-1 b_i + lambda t_i + a tau) / 2, and
+        w_i given d_i is N(A_i^-1 b_i, d_i A_i^-1). PPCA sums N_i + lambda + a and the rates. Then
+        W <- W C exchanges a linear map with the factors, as in parameter-expanded EM, and the
+        constants are drawn given W and D alone. So the next draw must be `draw_completed`.
+        Equations :eq:`eq-draw-loadings` and :eq:`eq-draw-expanded` of the derivation.
         """
-        lam = self.em.prior.strength
-        whitened, scaled = np.empty_like(draw.cross), np.empty_like(draw.cross)
-        noise = rng.standard_normal(draw.cross.shape)
-        factors = [factor_cholesky(m + lam * np.eye(len(m))) for m in draw.factor_moments]
+        precision = self._draw_precision(draw.state, rng)
+        whitened, loadings = np.empty_like(draw.cross), np.empty_like(draw.cross)
+        normal = rng.standard_normal(draw.cross.shape)
+        factors = [factor_cholesky(moment + precision) for moment in draw.factor_moments]
         for number, factor in enumerate(factors):
             own = self._patterns.of_object == number
             whitened[own] = half_solve(factor, draw.cross[own].T).T
         # Rounding can leave a residual below zero.
         residuals = np.maximum(draw.squares - np.einsum("ij,ij->i", whitened, whitened), 0.0)
-        variances = self._draw_noise(self._counts, residuals, rng)
-        whitened += np.sqrt(variances)[:, None] * noise
+        noise = self._draw_noise(self._counts, residuals, rng)
+        whitened += np.sqrt(noise)[:, None] * normal
         for number, factor in enumerate(factors):
             own = self._patterns.of_object == number
-            scaled[own] = half_solve(factor, whitened[own].T, transposed=True).T
-        state = FactorState(scaled, variances, draw.state.constant)
+            loadings[own] = half_solve(factor, whitened[own].T, transposed=True).T
+        degrees = self.em.total_degrees_of_freedom + self._degrees
+        expanded = factor_cholesky(draw.total + self._unit * precision)
+        expanded = inverse_wishart_factor(expanded, degrees, rng)
+        state = FactorState(loadings @ expanded, noise, draw.state.constant)
         return self._with_constants(state, rng)
+
+    def _scaled_moment(self, state: FactorState) -> Matrix:
+        """Return (lambda / l) I + W' D^-1 W."""
+        weighted = state.loadings / np.sqrt(state.noise)[:, None]
+        moment = symmetrize(weighted.T @ weighted)
+        moment.flat[:: len(moment) + 1] += self._unit
+        return moment
+
+    def _draw_precision(self, state: FactorState, rng: np.random.Generator) -> Matrix:
+        """Draw Phi^-1, the precision of w_i / sqrt(d_i), given W and D."""
+        factor = factor_cholesky(self._scaled_moment(state))
+        degrees = self._degrees + len(state.noise)
+        return inverse(inverse_wishart_factor(factor, degrees, rng))
 
     def _draw_noise(self, counts: Vector, residuals: Vector, rng: np.random.Generator) -> Vector:
         shape, rate = 0.5 * (counts + self._shape), 0.5 * (residuals + self._rate)
         if self._pooled:
-            return np.full(len(shape), rate.sum() / rng.standard_gamma(shape.sum()))
-        variances: Vector = rate / rng.standard_gamma(shape)
+            return np.full(len(shape), rate.sum() / rng.standard_gamma(shape.sum() + 1.0))
+        variances: Vector = rate / rng.standard_gamma(shape + 1.0)
         return variances
 
     def _with_constants(self, state: FactorState, rng: np.random.Generator) -> FactorState:
@@ -332,17 +361,19 @@ class FactorGibbsSampler:
         The constant of the half-Cauchy distribution is left out.
         Equation :eq:`eq-factor-prior` of the derivation.
         """
-        lam, d = self.em.prior.strength, state.noise
+        (size, q), d, degrees = state.loadings.shape, state.noise, self._degrees
         shape, rate, log_d = 0.5 * self._shape, 0.5 * self._rate, np.log(d)
-        scaled = np.sum(state.loadings**2, axis=1) / d
-        level: float = -0.5 * lam * float(scaled.sum())
-        level -= 0.5 * state.loadings.shape[1] * float((LOG_2_PI + log_d - math.log(lam)).sum())
+        level = multigammaln(0.5 * (degrees + size), q) - multigammaln(0.5 * degrees, q)
+        level -= 0.5 * q * (size * math.log(math.pi) - degrees * math.log(self._unit) + log_d.sum())
+        log_det = log_determinant(factor_cholesky(self._scaled_moment(state)))
+        level -= 0.5 * (degrees + size) * log_det
         if self._pooled:
             shape, rate, d, log_d = shape.sum(), rate.sum(), d[0], log_d[0]
+        shape = shape + 1.0
         of_noise = shape * np.log(rate) - gammaln(shape) - (shape + 1.0) * log_d - rate / d
-        level += float(np.sum(of_noise))
+        level += np.sum(of_noise)
         free = state.constant[self.em.sources.is_estimated]
-        return level + math.fsum(log_prior_of_constant(c) for c in free.tolist())
+        return float(level) + math.fsum(log_prior_of_constant(c) for c in free.tolist())
 
     def log_posterior(self, state: FactorState) -> float:
         """Return the log-likelihood and `log_prior` at a state: its log density up to a constant.

@@ -72,7 +72,8 @@ def same(one, two):
 def vector_of(draw):
     """The sums and the hidden entries as one vector."""
     moments = draw.factor_moments.ravel()
-    return np.concatenate([moments, draw.cross.ravel(), draw.squares, draw.hidden])
+    parts = [moments, draw.total.ravel(), draw.cross.ravel(), draw.squares, draw.hidden]
+    return np.concatenate(parts)
 
 
 @pytest.mark.parametrize("kind", [PPCA, FactorAnalysis])
@@ -97,6 +98,7 @@ def test_expectations_are_those_of_the_e_step(kind):
         expected.factor_moments,
         expected.cross,
         expected.squares,
+        expected.total,
         np.concatenate(hidden),
         np.empty(0),
     )
@@ -112,7 +114,7 @@ def plain_draw(case, rng):
     model, prior = dense(loadings, noise), np.eye(5) + SHARED
     patterns = Patterns.of(VISIBLE & (SHARING[:, None] > 0))
     moments = np.zeros((len(patterns.shown), 2, 2))
-    cross, squares, hidden = np.zeros((5, 2)), np.zeros(5), []
+    cross, squares, total, hidden = np.zeros((5, 2)), np.zeros(5), np.zeros((2, 2)), []
     for k, seen in enumerate(VISIBLE):
         nu, s = case.nu[k], SHARING[k]
         values, vectors = np.linalg.eigh(case.kernels[k][np.ix_(seen, seen)] / SCALE[k])
@@ -141,12 +143,14 @@ def plain_draw(case, rng):
         z, y, x = drawn[:2], drawn[2:7][seen], drawn[7:]
         if s:
             moments[patterns.shown[:, k]] += z @ z.T
+            total += z @ z.T
             cross[seen] += y @ z.T
             squares[seen] += (y**2).sum(axis=1)
         kernel = SCALE[k] * x @ x.T / nu
         hidden.append(kernel[np.ix_(~seen, seen)].ravel())
         hidden.append(kernel[np.ix_(~seen, ~seen)][np.tri((~seen).sum(), dtype=bool)])
-    return FactorDraw(case.state, moments, cross, squares, np.concatenate(hidden), np.empty(0))
+    hidden = np.concatenate(hidden)
+    return FactorDraw(case.state, moments, cross, squares, total, hidden, np.empty(0))
 
 
 @pytest.mark.parametrize("nu", [2, 4, 12])
@@ -182,45 +186,57 @@ def test_hidden_entries_can_be_left_out_and_cost_does_not_grow_with_the_observat
 
 @pytest.mark.parametrize("kind", [PPCA, FactorAnalysis])
 def test_parameters_are_drawn_from_scipys_distributions(kind):
-    """From z and y as arrays, by explicit inverses."""
+    """From z and y as arrays, by explicit inverses: Phi, then d and W, then C."""
     case, rng = case_of(kind), np.random.default_rng(2)
-    z = [rng.standard_normal((2, 6)) if s else None for s in SHARING]
+    loadings, noise, _ = case.state
+    z = [rng.standard_normal((2, 6)) for _ in SHARING]
     y = [rng.standard_normal((5, 6)) for _ in SHARING]
     shown = VISIBLE & (SHARING[:, None] > 0)
     patterns = Patterns.of(shown)
     moments = np.zeros((len(patterns.shown), 2, 2))
-    cross, squares = np.zeros((5, 2)), np.zeros(5)
-    means, inverses, shapes, rates = [], [], [], []
+    cross, squares, known = np.zeros((5, 2)), np.zeros(5), []
     for i in range(5):
         own = np.flatnonzero(shown[:, i])
-        factors = np.hstack([z[k] for k in own] + [np.zeros((2, 0))])
-        values = np.concatenate([y[k][i] for k in own] + [np.zeros(0)])
+        factors = np.hstack([z[k] for k in own])
+        values = np.concatenate([y[k][i] for k in own])
         moments[patterns.of_object[i]] = factors @ factors.T
         cross[i], squares[i] = factors @ values, values @ values
-        inverse = np.linalg.inv(factors @ factors.T + 1.5 * np.eye(2))
-        mean = inverse @ factors @ values
-        # The prior's pseudo-observations have y^2 = 1 and are unrelated to the factors.
-        left = values - mean @ factors
-        means.append(mean)
-        inverses.append(inverse)
-        shapes.append(0.5 * (len(values) + 1.5 + 0.3))
-        rates.append(0.5 * (left @ left + 1.5 * mean @ mean + 1.5 + 0.3 * 1.4))
-    draw = FactorDraw(case.state, moments, cross, squares, np.empty(0), np.empty(0))
-    states = [case.sampler.draw_parameters(draw, rng) for _ in range(1500)]
-    noise = np.array([state.noise for state in states])
-    loadings = np.array([state.loadings for state in states])
-    if kind is PPCA:
-        assert (noise == noise[:, :1]).all()
-        shapes, rates = [sum(shapes)], [sum(rates)]
-    for i, (shape, rate) in enumerate(zip(shapes, rates, strict=True)):
-        exact = stats.invgamma(shape, scale=rate)
-        assert stats.kstest(noise[:, i], exact.cdf).pvalue > LEVEL / 5
-    for i, (mean, inverse) in enumerate(zip(means, inverses, strict=True)):
-        apart = (loadings[:, i] - mean) / np.sqrt(noise[:, i, None])
-        white = apart @ np.linalg.cholesky(np.linalg.inv(inverse))
-        assert stats.kstest(white.ravel(), stats.norm.cdf).pvalue > LEVEL / 5
-        assert abs(np.corrcoef(white.T)[0, 1]) < 5 / np.sqrt(len(white))
-        assert abs(stats.spearmanr(white[:, 0] ** 2, noise[:, i]).statistic) < 5 / np.sqrt(1500)
+        known.append((factors, values))
+    total = sum(z[k] @ z[k].T for k in np.flatnonzero(SHARING))
+    draw = FactorDraw(case.state, moments, cross, squares, total, np.empty(0), np.empty(0))
+    of_prior = 1.5 * np.eye(2) / 5 + loadings.T @ (loadings / noise[:, None])
+    number, strength = 6 * (SHARING > 0).sum(), 1.5
+
+    def plain():
+        phi = stats.invwishart(strength + 3 + 5, of_prior).rvs(random_state=rng)
+        precision, drawn, gammas = np.linalg.inv(phi), [], []
+        for factors, values in known:
+            inverse = np.linalg.inv(factors @ factors.T + precision)
+            mean = inverse @ factors @ values
+            left = values - mean @ factors
+            shape = 0.5 * (len(values) + strength + 0.3)
+            rate = 0.5 * (left @ left + mean @ precision @ mean + strength + 0.3 * 1.4)
+            drawn.append((mean, inverse))
+            gammas.append((shape, rate))
+        if kind is PPCA:
+            shape, rate = np.sum(gammas, axis=0)
+            d = np.full(5, stats.invgamma(shape + 1, scale=rate).rvs(random_state=rng))
+        else:
+            d = np.array([stats.invgamma(s + 1, scale=r).rvs(random_state=rng) for s, r in gammas])
+        w = [rng.multivariate_normal(m, v * c) for (m, c), v in zip(drawn, d, strict=True)]
+        h = stats.invwishart(number + strength + 3, total + 1.5 * precision / 5).rvs(
+            random_state=rng
+        )
+        return np.concatenate([d, (np.array(w) @ np.linalg.cholesky(h)).ravel()])
+
+    states = [case.sampler.draw_parameters(draw, rng) for _ in range(800)]
+    ours = np.array([np.concatenate([one.noise, one.loadings.ravel()]) for one in states])
+    theirs = np.array([plain() for _ in range(800)])
+    assert same(ours, theirs) > LEVEL
+    unit = theirs.std(axis=0)
+    products = [np.einsum("di,dj->dij", x / unit, x / unit) for x in (ours, theirs)]
+    error = np.sqrt(sum(product.var(axis=0) for product in products) / len(ours))
+    assert (np.abs(products[0].mean(axis=0) - products[1].mean(axis=0)) < 5 * error).all()
     for state in states[:5]:
         np.testing.assert_array_equal(state.constant, CONSTANT)  # they are held
 
@@ -271,6 +287,16 @@ def test_the_constants_that_are_free_move():
 # The posterior
 
 
+def log_density_of_loadings(loadings, noise, strength):
+    """Return log p(W | D) by Bayes's rule for Phi, which holds at any Phi."""
+    size, rank = loadings.shape
+    phi, degrees = np.eye(rank) + 0.3, strength + rank + 1
+    moment = np.eye(rank) * strength / size + loadings.T @ (loadings / noise[:, None])
+    given = stats.matrix_normal(rowcov=np.diag(noise), colcov=phi).logpdf(loadings)
+    prior = stats.invwishart(degrees, np.eye(rank) * strength / size).logpdf(phi)
+    return given + prior - stats.invwishart(degrees + size, moment).logpdf(phi)
+
+
 @pytest.mark.parametrize("kind", [PPCA, FactorAnalysis])
 def test_the_log_posterior_is_the_sum_of_scipys_log_densities(kind):
     case = case_of(kind, held=False)
@@ -288,11 +314,11 @@ def test_the_log_posterior_is_the_sum_of_scipys_log_densities(kind):
             np.zeros(seen.sum()), SCALE[k] * whole[np.ix_(seen, seen)]
         )
         level += normal.logpdf(x).sum()
-    level += stats.norm.logpdf(loadings, scale=np.sqrt(noise / 1.5)[:, None]).sum()
+    level += log_density_of_loadings(loadings, noise, 1.5)
     if kind is PPCA:
-        level += stats.invgamma.logpdf(noise[0], 5 * 0.9, scale=5 * 0.96)
+        level += stats.invgamma.logpdf(noise[0], 5 * 0.9 + 1, scale=5 * 0.96)
     else:
-        level += stats.invgamma.logpdf(noise, 0.9, scale=0.96).sum()
+        level += stats.invgamma.logpdf(noise, 1.9, scale=0.96).sum()
     free = np.sqrt(constant[[0, 2, 3, 4]])  # without the constant of the distribution
     level += (stats.halfcauchy.logpdf(free) - np.log(2.0 / np.pi)).sum()
     np.testing.assert_allclose(case.sampler.log_posterior(case.state), level)
@@ -306,13 +332,11 @@ def test_the_chain_has_the_posterior_that_integration_gives():
     sources = Sources(["Q1", "Q2"], np.ones(2), np.array([0.2, 0.0]), np.array([s, 1.0]),
                       np.array([nu, 1.0]), 0.3)  # fmt: skip
     sampler = FactorGibbsSampler(EM(stack, WishartPrior(2.0), sources=sources, structure=PPCA(1)))
-    w, log_d = np.linspace(-5, 5, 60), np.linspace(-3, 2.5, 60)
+    w, log_d = np.linspace(-9, 9, 110), np.linspace(-3, 2.5, 60)
     w1, w2, d = np.meshgrid(w, w, np.exp(log_d), indexing="ij")
     m11, m22, m12 = w1**2 + d, w2**2 + d, w1 * w2
-    level = stats.norm.logpdf(w1, scale=np.sqrt(d / 2)) + stats.norm.logpdf(
-        w2, scale=np.sqrt(d / 2)
-    )
-    level += stats.invgamma.logpdf(d, 2.1, scale=2.1) + np.log(d)  # a = 0.1, tau = 1
+    level = -np.log(d) - 3.0 * np.log(1.0 + (w1**2 + w2**2) / d)  # a bivariate t distribution
+    level += stats.invgamma.logpdf(d, 3.1, scale=2.1) + np.log(d)  # a = 0.1, tau = 1
     b11, b22, b12 = (s * m + (1 - s) * t + 0.2 for m, t in ((m11, 1.3), (m22, 1.3), (m12, 0.3)))
     det = b11 * b22 - b12**2
     q = x @ x.T
@@ -344,10 +368,12 @@ def test_the_scale_of_the_prior_is_that_of_the_pseudo_observations():
     em = EM(
         stack_kernels(np.eye(3)[None]), WishartPrior(2.0, scale), 3, structure=FactorAnalysis(1)
     )
-    state = FactorState(np.zeros((3, 1)), np.array([0.5, 1.0, 2.0]), np.zeros(1))
+    loadings = rng.standard_normal((3, 1))
+    state = FactorState(loadings, np.array([0.5, 1.0, 2.0]), np.zeros(1))
     rates = 0.5 * (2.0 * np.diagonal(scale) + 0.1)
-    expected = stats.invgamma.logpdf(state.noise, 1.05, scale=rates).sum()
-    expected += stats.norm.logpdf(0.0, scale=np.sqrt(state.noise / 2.0)).sum()
+    expected = stats.invgamma.logpdf(state.noise, 2.05, scale=rates).sum()
+    student = stats.multivariate_t(shape=np.diag(state.noise) / 6, df=4.0)
+    expected += student.logpdf(state.loadings[:, 0])
     np.testing.assert_allclose(FactorGibbsSampler(em).log_prior(state), expected)
 
 

@@ -44,10 +44,12 @@ def truth(rng, structure, sharing):
     q, a, tau = structure.rank, structure.noise_strength, structure.noise_scale
     shape, rate = 0.5 * (STRENGTH + a), 0.5 * (STRENGTH + a * tau)
     if isinstance(structure, PPCA):
-        noise = np.full(6, stats.invgamma.rvs(6 * shape, scale=6 * rate, random_state=rng))
+        noise = np.full(6, stats.invgamma.rvs(6 * shape + 1, scale=6 * rate, random_state=rng))
     else:
-        noise = stats.invgamma.rvs(shape, scale=rate, size=6, random_state=rng)
-    loadings = rng.standard_normal((6, q)) * np.sqrt(noise / STRENGTH)[:, None]
+        noise = stats.invgamma.rvs(shape + 1, scale=rate, size=6, random_state=rng)
+    phi = stats.invwishart(STRENGTH + q + 1, STRENGTH / 6 * np.eye(q)).rvs(random_state=rng)
+    phi = np.reshape(phi, (q, q))
+    loadings = np.sqrt(noise)[:, None] * rng.multivariate_normal(np.zeros(q), phi, size=6)
     constant = stats.halfcauchy.rvs(size=3, random_state=rng) ** 2
     kernels = []
     for nu, s, c, d in zip(DEGREES, sharing, constant, SCALE, strict=True):
