@@ -150,7 +150,7 @@ class FactorGibbsSampler:
         p(W given D) ~ det(D)^(-q/2) det((lambda/l) I + W' D^-1 W)^(-(lambda + q + 1 + l)/2)
 
     The square root of a constant that is not held is half-Cauchy with scale 1, in units of the
-    kernel's scale. For D this is the penalty of `fit`. For W it is not: that penalty,
+    kernel's scale. With W = 0 this is the penalty of `fit`. Otherwise it is not: the penalty,
     det(M)^(-lambda/2) exp(-(lambda/2) tr T M^-1), is improper as a density of W if lambda <= l,
     because it falls with the loadings like det(W' D^-1 W)^(-lambda/2) only.
 
