@@ -12,6 +12,7 @@ from scipy import integrate, stats
 from strategies import random_covariance
 
 from mkmc_prob import EM, PPCA, FactorAnalysis, KernelError, Sources, WishartPrior, stack_kernels
+from mkmc_prob.kernels import Features
 from mkmc_prob.model.factors import FactorStatistics, KernelFactors, Patterns
 from mkmc_prob.model.low_rank import LowRankModel
 from mkmc_prob.model.sources import Constant
@@ -425,3 +426,21 @@ def test_the_structure_must_be_one_of_few_factors():
     em = EM(stack_kernels(np.eye(2)[None]), WishartPrior(1.0), 2)
     with pytest.raises(KernelError, match=r"em: EM\(.* found; pass EM\(\.\.\., structure=PPCA"):
         FactorGibbsSampler(em)
+
+
+def test_kernels_must_be_in_memory():
+    features = np.random.default_rng(9).standard_normal((4, 3))
+    stack = stack_kernels({"a": Features(features)}, objects=list("abcd"))
+    em = EM(stack, WishartPrior(1.0), 3, structure=PPCA(1))
+    with pytest.raises(KernelError, match="its kernels are not in memory"):
+        FactorGibbsSampler(em)
+
+
+def test_kernels_that_share_nothing_leave_the_prior():
+    case, rng = case_of(sharing=np.zeros(5)), np.random.default_rng(10)
+    state, noise = case.state, []
+    for _ in range(200):
+        state = case.sampler.draw_parameters(case.sampler.draw_completed(state, rng), rng)
+        noise.append(state.noise)
+    exact = stats.invgamma(1.9, scale=0.96)
+    assert stats.kstest(np.ravel(noise), exact.cdf).pvalue > LEVEL

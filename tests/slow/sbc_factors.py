@@ -1,4 +1,4 @@
-"""Simulation-based calibration of the posterior of few factors; run by its name alone (an hour).
+"""Calibration of the posterior of few factors by simulation; some minutes, run by its name alone.
 
     python -m pytest -s tests/slow/sbc_factors.py
 
@@ -25,7 +25,7 @@ from mkmc_prob.posterior.factor_gibbs import FactorState
 REPLICATIONS = 300
 DRAWS = 39
 #: Steps between the draws that are ranked, which should be independent, and before the first.
-EVERY, TUNE = 8, 60
+EVERY, TUNE = 5, 60
 BINS = 20
 STRENGTH, SHARED = 3.0, 0.5
 #: Below the rank of a whole kernel, and above.
@@ -81,8 +81,11 @@ def replication(seed, structure, sharing):
         EM(stack, WishartPrior(STRENGTH), sources=sources, structure=structure)
     )
 
-    def numbers(state, hidden):
-        level = sampler.log_posterior(state)
+    def numbers(state, hidden, log_likelihood=None):
+        if log_likelihood is None:
+            level = sampler.log_posterior(state)
+        else:
+            level = log_likelihood.sum() + sampler.log_prior(state)
         return np.concatenate([state.entries(*LOWER), hidden, state.constant, [level]])
 
     true, draws = numbers(state, hidden_of(kernels)), []
@@ -91,7 +94,7 @@ def replication(seed, structure, sharing):
         keep = step >= TUNE and (step - TUNE) % EVERY == 0
         draw = sampler.draw_completed(current, rng, hidden=keep)
         if keep:
-            draws.append(numbers(current, draw.hidden))
+            draws.append(numbers(current, draw.hidden, draw.log_likelihood))
         current = sampler.draw_parameters(draw, rng)
     return (np.array(draws) < true).sum(axis=0)
 
