@@ -15,6 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from ..em.em import EM
 from ..errors import KernelError, LabelError
+from ..model.structures import PPCA, LowRank
 
 Places = NDArray[np.intp]
 FORM = "(object, object) for the model's, (kernel, object, object) for a kernel's"
@@ -171,7 +172,14 @@ class Entries:
 
         A kernel that shares nothing does not count, and its own entries have a variance. A constant
         changes nothing: given visible objects, its variance is bounded.
+
+        In a model of few factors the variance d_i of the noise falls most slowly, as an inverse
+        gamma variable of shape (lambda + a + N_i) / 2, with N_i = sum of nu_k, k showing i. Its
+        square has a mean if lambda + a + N_i > 4, and d_i itself if it is more than 2. PPCA has one
+        such variable, in which the N_i of all objects and l (lambda + a) add up.
         """
+        if isinstance(self.em.structure, LowRank):
+            return self._low_rank_variance(self.em.structure)
         strength, size = self.em.prior.strength, len(self.em.objects)
         shares = self.em.sources.sharing > 0.0
         degrees = np.where(shares, self.em.degrees_of_freedom, 0.0)
@@ -195,6 +203,20 @@ class Entries:
             elif counts[k] == 1:
                 of_kernels[k][inside] = strength + 1.0 + total - alone[kernel.v[0]] > 2.0
         return of_model, of_kernels
+
+    def _low_rank_variance(self, structure: LowRank) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        shares = self.em.sources.sharing > 0.0
+        visible = np.stack([kernel.visible for kernel in self.em.kernels])
+        counted = np.where(shares, self.em.degrees_of_freedom, 0.0) @ visible
+        counted += self.em.prior.strength + structure.noise_strength
+        if isinstance(structure, PPCA):
+            counted = np.full(len(counted), counted.sum())
+        of_model = np.minimum.outer(counted, counted) > 2.0
+        np.fill_diagonal(of_model, counted > 4.0)
+        both = ~visible[:, :, None] & ~visible[:, None, :]
+        one = visible[:, :, None] | (counted > 2.0)[:, None]
+        of_kernels = np.where(both, of_model, one & one.swapaxes(1, 2))
+        return of_model, of_kernels | ~shares[:, None, None]
 
 
 def _place(label: Hashable, places: dict[Hashable, int], of: str, kind: str) -> int:

@@ -219,7 +219,7 @@ class GibbsSampler:
 
     def step(self, parameters: Parameters, rng: np.random.Generator) -> tuple[Drawn, Parameters]:
         """Draw the completed kernels given the model, and the next model given them."""
-        model = GaussianModel.of_factor(parameters["factor"], self.em.objects)
+        model = self.model_at(parameters)
         completed = self.draw_completed(model, rng, parameters.get("constant"))
         level = float(completed.log_likelihood.sum()) + self.em.prior.log_density(model)
         after = self.draw_unseen(self.draw_model(completed.second_moment, rng), rng)
@@ -228,6 +228,10 @@ class GibbsSampler:
             level += sum(map(log_prior, constants[drawn].tolist()))
             following["constant"] = constants
         return Drawn(level, model, completed.hidden, constants), following
+
+    def model_at(self, parameters: Parameters) -> GaussianModel:
+        """Return the model of `parameters`."""
+        return GaussianModel.of_factor(parameters["factor"], self.em.objects)
 
     def draw_completed(
         self, model: GaussianModel, rng: np.random.Generator, constants: Vector | None = None

@@ -14,6 +14,7 @@ from ..em.em import EM
 from ..em.problem import Problem
 from ..errors import MKMCError
 from ..model.prior import WishartPrior
+from ..model.structures import structure_of
 from ..stacks.labels import with_labels
 from ..stacks.matrix import labelled
 from ..stacks.stack import visible_objects
@@ -101,9 +102,8 @@ class PosteriorRun:
             "random": ("chain", np.array([json.dumps(own.random) for own in states])),
             **_variables([own.parameters for own in states]),
         }
-        factors = np.stack([own["factor"] for own in self.starts])
-        models = ("chain", *pairs), factors @ factors.swapaxes(1, 2)
-        start = {"model": models, **_variables(self.starts)}
+        models = np.stack([self.sampler.model_at(own).matrix for own in self.starts])
+        start = {"model": (("chain", *pairs), models), **_variables(self.starts)}
         groups = {
             "posterior": posterior,
             "sample_stats": xr.Dataset({"lp": lp}, coords=sampled),
@@ -145,6 +145,7 @@ class PosteriorRun:
             "interrupted": int(self.interrupted),
             "every": plan.every,
             "quantile_draws": self.most,
+            "structure": em.structure.name,
         }
         return tree
 
@@ -231,7 +232,8 @@ class PosteriorRun:
         sources = None
         if tree.attrs["mkmc_prob_posterior_layout"] != FIRST_LAYOUT:
             sources = with_labels(tree["sources"].to_dataset())
-        problem = Problem.of(observed, prior, constants["degrees_of_freedom"], sources)
+        degrees, structure = constants["degrees_of_freedom"], tree.attrs.get("structure", "full")
+        problem = Problem.of(observed, prior, degrees, sources, structure=structure_of(structure))
         stack, em = problem.stack.array, EM.of(problem)
         entries = Entries(em)
         every, most, interrupted = (
@@ -287,7 +289,8 @@ class PosteriorRun:
 
 def _variables(parameters: list[Parameters]) -> dict[str, Any]:
     """Return the parameters of the chains as variables of a Dataset."""
-    dims = {"factor": ("row", "column"), "constant": ("kernel",)}
+    dims: dict[str, tuple[str, ...]] = {"factor": ("row", "column"), "constant": ("kernel",)}
+    dims |= {"loadings": ("row", "column"), "noise": ("row",)}
     return {
         name: (("chain", *dims[name]), np.stack([own[name] for own in parameters]))
         for name in parameters[0]

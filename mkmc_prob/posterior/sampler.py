@@ -1,5 +1,6 @@
 """What chains need of a sampler, whatever the structure of the model matrix."""
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -9,8 +10,8 @@ from ..em.em import EM
 from ..linalg.symmetric import Vector
 from ..model.gaussian import GaussianModel
 
-#: What a step starts from: for the full structure the Cholesky ``factor`` of the model matrix, and
-#: the ``constant`` of each kernel if any is drawn.
+#: What a step starts from: the Cholesky ``factor`` of the model matrix, or its ``loadings`` and
+#: ``noise``; and the ``constant`` of each kernel.
 Parameters: TypeAlias = dict[str, NDArray[np.float64]]
 
 
@@ -36,27 +37,29 @@ class Drawn(NamedTuple):
 
 
 class Sampler(Protocol):
-    """A Markov chain whose stationary distribution is the posterior.
+    """A Markov chain whose stationary distribution is the posterior."""
 
-    Attributes
-    ----------
-    em : EM
-        The kernels, the prior, the sources and the structure.
-    size : int
-        The number of hidden entries.
-    ranks : ndarray of int, shape (K,)
-        The numerical rank of each visible block.
-    shapes : dict
-        The parameters' names and the shapes of their arrays.
-    """
+    @property
+    def em(self) -> EM:
+        """The kernels, the prior, the sources and the structure."""
 
-    em: EM
-    size: int
-    ranks: NDArray[np.intp]
-    shapes: dict[str, tuple[int, ...]]
+    @property
+    def size(self) -> int:
+        """The number of hidden entries."""
+
+    @property
+    def ranks(self) -> NDArray[np.intp]:
+        """The numerical rank of each visible block."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The names of the parameters and the shapes of their arrays."""
 
     def start(self, rng: np.random.Generator) -> Parameters:
         """Draw a start that is more dispersed than the posterior."""
 
     def step(self, parameters: Parameters, rng: np.random.Generator) -> tuple[Drawn, Parameters]:
-        """Return a draw of which `parameters` are the model's, and the next parameters."""
+        """Return a draw at `parameters`, and the next parameters."""
+
+    def model_at(self, parameters: Parameters) -> GaussianModel:
+        """Return the model of `parameters`."""

@@ -1,23 +1,12 @@
-"""The sampler of each structure of the model matrix."""
+"""The sampler for each structure of the model matrix."""
 
 from ..em.em import EM
-from ..errors import KernelError
-from ..model.structures import FULL
+from ..em.low_rank import LowRankEM
+from .factor_gibbs import FactorGibbsSampler
 from .gibbs import GibbsSampler
 from .sampler import Sampler
 
 
 def sampler_of(em: EM) -> Sampler:
-    """Return the sampler for the structure of an `EM`.
-
-    Raises
-    ------
-    KernelError
-        If there is none, or as the sampler does.
-    """
-    if em.structure != FULL:
-        raise KernelError(
-            f'structure: {em.structure.name} found; there is a sampler for "full" only. '
-            "Leave it out."
-        )
-    return GibbsSampler(em)
+    """Return the sampler for the structure of an `EM`; raise as it does."""
+    return FactorGibbsSampler(em) if isinstance(em, LowRankEM) else GibbsSampler(em)
