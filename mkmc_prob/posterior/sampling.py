@@ -65,8 +65,9 @@ def sample_posterior(
     Equation :eq:`eq-posterior` of the derivation.
 
     The model is that of `fit` with the same arguments. The draws come from Gibbs sampling with data
-    augmentation, the stochastic counterpart of EM (`GibbsSampler` compares the updates of both). It
-    has no tuning parameters; the `tune` draws only let a chain forget its start.
+    augmentation, the stochastic counterpart of EM: `GibbsSampler` compares the updates of both, and
+    `FactorGibbsSampler` does for models of few factors. It has no tuning parameters; the `tune`
+    draws only let a chain forget its start.
 
     Parameters
     ----------
@@ -88,7 +89,9 @@ def sample_posterior(
     sharing
         As in `fit`; held.
     structure
-        The structure of the model matrix: "full".
+        The structure of the model matrix, as in `fit`: "full", ``PPCA(rank)`` or
+        ``FactorAnalysis(rank)``. For these two every nu_k must be a whole number, and the prior is
+        that of `FactorGibbsSampler`, which is not the penalty that `fit` maximizes.
     strength, prior
         As in `fit`: lambda, or the prior itself; one of them is needed. `select_strength` chooses
         lambda for the same degrees of freedom: it is relative to their sum. The prior is used in
@@ -121,11 +124,11 @@ def sample_posterior(
         In ArviZ's schema: ``posterior`` (``model`` over ``model_entry``, ``hidden`` over
         ``hidden_entry``, and ``constant`` over those kernels whose constant is drawn),
         ``sample_stats`` (``lp``, the log-posterior of the precision, and of the square roots of
-        the constants that are drawn, up to a constant: the penalized log-likelihood of `fit`, less
-        log(1 + c_k) for each of these), ``observed_data`` and ``constant_data``. In addition:
-        ``sources`` (as given, NaN for constants that are drawn), ``posterior_summary`` (mean, sd
-        and quantiles of every entry of the model and of the completed kernels and of every
-        constant, and what the data say of each), ``start``
+        the constants that are drawn, up to a constant: for the full structure the penalized
+        log-likelihood of `fit`, less log(1 + c_k) for each of these), ``observed_data`` and
+        ``constant_data``. In addition: ``sources`` (NaN for constants that are drawn),
+        ``posterior_summary`` (mean, sd and quantiles of every entry of the model and of the
+        completed kernels, and of every constant, and what the data say of each), ``start``
         (the dispersed starts), ``state`` (for `continue_posterior`) and, if not all entries are
         kept in full, ``thinned_posterior``.
 
@@ -172,7 +175,7 @@ def sample_posterior(
     >>> features = np.random.default_rng(0).standard_normal((2, 3, 30))
     >>> stack = stack_kernels(features @ features.transpose(0, 2, 1) / 30,
     ...                       visible=[[1, 1, 0], [1, 1, 1]], objects=["a", "b", "c"])
-    >>> tree = sample_posterior(stack, degrees_of_freedom=30, strength=1.0, seed=1)
+    >>> tree = sample_posterior(stack, degrees_of_freedom=30, strength=3.0, seed=1)
     >>> tree["posterior"]["hidden"].sizes
     Frozen({'chain': 4, 'draw': 1000, 'hidden_entry': 3})
     >>> tree["posterior"]["hidden_entry"].values.tolist()

@@ -73,10 +73,9 @@ def without_variance(draws=500):
     """One feature of two objects, and a kernel in which nothing is visible."""
     kernel = np.array([[1.0, 0.5], [0.5, 0.25]])
     stack = stack_kernels(np.stack([kernel, kernel]), visible=[[1, 1], [0, 0]])
+    options = PAPER | {"degrees_of_freedom": 1, "strength": 0.5}
     with pytest.warns(IdentifiabilityWarning, match="have no variance"):
-        return sample_posterior(
-            stack, degrees_of_freedom=1, strength=0.5, draws=draws, tune=50, seed=3
-        )
+        return sample_posterior(stack, draws=draws, tune=50, seed=3, **options)
 
 
 @mpl_image

@@ -5,18 +5,24 @@ import warnings
 import numpy as np
 import plain
 import pytest
+import xarray as xr
 from scipy import stats
 from strategies import random_covariance
 
 from mkmc_prob import (
+    EM,
     ConvergenceWarning,
     IdentifiabilityWarning,
     KernelError,
     LabelError,
     WishartPrior,
     fit,
+    pool_estimates,
+    reduce_rank,
+    sample_completed,
     stack_kernels,
 )
+from mkmc_prob.model.gaussian import GaussianModel
 from mkmc_prob.posterior.sampling import continue_posterior, sample_posterior
 from mkmc_prob.posterior.tree import posterior_entry, posterior_models
 
@@ -410,3 +416,111 @@ def test_the_memory_is_what_the_formula_says(keep):
         if values.dtype.kind == "f"
     )
     assert numbers == pytest.approx(8 * formula, rel=0.02)
+
+
+# Sources
+
+
+def offset_stack():
+    """Return `small_stack` in other units, with constants."""
+    stack = small_stack()
+    stack[1] *= 100.0
+    return stack + np.array([0.5, 30.0])[:, None, None]
+
+
+def test_constants_are_drawn_kept_and_summarized():
+    tree = sample_posterior(offset_stack(), degrees_of_freedom=12, strength=5.0, seed=1)
+    draws = tree["posterior"]["constant"]
+    assert draws.dims == ("chain", "draw", "kernel")
+    assert draws["kernel"].values.tolist() == ["Q1", "Q2"]
+    assert (draws > 0.0).all()
+    summary = tree["posterior_summary"]
+    np.testing.assert_allclose(summary["constant_mean"], draws.mean(("chain", "draw")))
+    np.testing.assert_allclose(
+        summary["constant_quantile"], draws.quantile([0.05, 0.5, 0.95], ("chain", "draw"))
+    )
+    assert summary["constant_has_variance"].all()
+    assert np.isnan(tree["sources"]["constant"]).all()
+    assert tree["sources"]["sharing"].values.tolist() == [1.0, 1.0]
+    # The log posterior: that of a fit with these constants, less the half-Cauchy's log(1 + c).
+    models, stack = posterior_models(tree).values, offset_stack()
+    for chain, draw in [(0, 0), (2, 777)]:
+        c = draws.values[chain, draw]
+        held = tree["sources"].to_dataset().assign(constant=("kernel", c))
+        em = EM(stack, WishartPrior(5.0), 12, held)
+        objects = stack["object"].values
+        level = em.penalized_log_likelihood(GaussianModel(models[chain, draw], objects=objects))
+        expected = level - np.log1p(c).sum()
+        assert tree["sample_stats"]["lp"].values[chain, draw] == pytest.approx(expected, rel=1e-9)
+
+
+@short
+def test_constants_that_are_held_are_constants():
+    sources = fit(offset_stack()).sources
+    options = {"degrees_of_freedom": 12, "strength": 2.0} | SHORT
+    tree = sample_posterior(offset_stack(), sources=sources, **options)
+    assert "constant" not in tree["posterior"]
+    assert "constant_mean" not in tree["posterior_summary"]
+    np.testing.assert_array_equal(tree["sources"]["constant"], sources["constant"])
+    sources["constant"][0] = np.nan
+    tree = sample_posterior(offset_stack(), sources=sources, **options)
+    assert tree["posterior"]["constant"]["kernel"].values.tolist() == ["Q1"]
+    summary = tree["posterior_summary"]
+    assert (summary["constant_sd"].values > 0).tolist() == [True, False]
+    assert summary["constant_mean"].values[1] == sources["constant"].values[1]
+
+
+@short
+@pytest.mark.parametrize(("nu", "mean", "variance"), [(1, 0, 0), (2, 1, 0), (3, 1, 0), (4, 1, 1)])
+def test_constants_without_moments_are_flagged(nu, mean, variance):
+    """The density of c falls as c^-(3 + nu) / 2."""
+    stack = stack_kernels(np.ones((2, 3, 3)) + np.eye(3))
+    options = {"degrees_of_freedom": [nu, 9], "strength": 3.0} | SHORT
+    reduced = reduce_rank(stack, [nu, 3])
+    summary = sample_posterior(reduced, **options)["posterior_summary"]
+    assert np.isfinite(summary["constant_mean"].values[0]) == mean
+    assert np.isfinite(summary["constant_sd"].values[0]) == variance
+    assert summary["constant_has_variance"].values.tolist() == [variance, True]
+    assert np.isfinite(summary["constant_quantile"]).all()
+
+
+@short
+def test_a_fit_hands_its_model_on():
+    result = fit(offset_stack(), strength=2.0, degrees_of_freedom=12, sharing=[1.0, 0.5])
+    tree = result.sample_posterior(**SHORT)
+    options = {"degrees_of_freedom": 12, "strength": 2.0, "sharing": [1.0, 0.5]} | SHORT
+    expected = sample_posterior(offset_stack(), **options)
+    xr.testing.assert_allclose(tree["posterior"].to_dataset(), expected["posterior"].to_dataset())
+    paper = fit(small_stack(), strength=2.0, degrees_of_freedom=12, sources="identical")
+    assert "constant" not in paper.sample_posterior(**SHORT)["posterior"]
+    few = fit(offset_stack(), strength=2.0, degrees_of_freedom=12, structure="PPCA(2)")
+    assert few.sample_posterior(**SHORT).attrs["structure"] == "PPCA(2)"
+    with pytest.raises(KernelError, match="degrees_of_freedom of kernel 'Q1': 1 found"):
+        fit(offset_stack()).sample_posterior(**SHORT)
+
+
+@short
+def test_pooling_takes_a_posterior_with_sources():
+    options = {"degrees_of_freedom": 12, "strength": 2.0} | SHORT
+    tree = sample_posterior(offset_stack(), sharing=[1.0, 0.5], **options)
+    completed = sample_completed(tree, draws=20, observed=offset_stack())
+    assert np.linalg.eigvalsh(completed.values).min() > -1e-10
+    pooled = pool_estimates(lambda stack: stack.mean(("object", "object_bis")), completed)
+    assert (pooled["lower"] < pooled["upper"]).all()
+
+
+def test_sampling_few_factors_flags_objects_that_nothing_shows():
+    """d_i is inverse gamma with shape (lambda + a) / 2 there, 1.55 at lambda = 3."""
+    kernels = np.array([random_covariance(np.random.default_rng(0), 4)] * 2)
+    stack = stack_kernels(kernels, visible=[[1, 1, 1, 0], [1, 1, 1, 0]])
+    options = {"degrees_of_freedom": 5, "strength": 3.0, "draws": 4, "tune": 0, "seed": 1}
+    for structure, exists in (("FactorAnalysis(1)", False), ("PPCA(1)", True)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = sample_posterior(stack, structure=structure, **options)
+        flags = tree["posterior_summary"]["model_has_variance"].values
+        assert flags[3, 3] == exists
+        assert flags[:3].all()
+        flags = tree["posterior_summary"]["completed_has_variance"].values
+        assert (flags[:, 3, 3] == exists).all()
+        assert flags[:, :, :3].all()

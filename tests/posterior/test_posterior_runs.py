@@ -445,3 +445,66 @@ def test_degrees_of_freedom_of_other_dims_are_refused():
     ):
         with pytest.raises(error, match=message):
             sample_posterior(small_stack(), degrees_of_freedom=wrong, **options)
+
+
+# Sources and structures
+
+
+MODELS = {
+    "constants": {},
+    "sharing": {"sharing": [1.0, 0.5]},
+    "PPCA": {"structure": "PPCA(2)"},
+    "FactorAnalysis": {"structure": "FactorAnalysis(1)", "sharing": [0.0, 1.0]},
+}
+
+
+@short
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("keep", ["all", [("a", "b")]])
+def test_a_run_with_sources_is_saved_and_continued(model, keep, tmp_path):
+    stack = 3.0 * small_stack() + 2.0
+    options = {"degrees_of_freedom": 12, "strength": 2.0, "tune": 5, "seed": 2, "keep": keep}
+    options |= MODELS[model]
+    whole, part = (sample_posterior(stack, draws=draws, **options) for draws in (30, 12))
+    save_posterior(part, tmp_path / "part.nc")
+    again = load_posterior(tmp_path / "part.nc")
+    assert again.identical(part)
+    longer = continue_posterior(again, draws=18)
+    for group in ("posterior", "sample_stats", "start", "sources"):
+        assert longer[group].identical(whole[group])
+    for name, values in whole["state"].data_vars.items():
+        if name not in ("mean", "squares"):
+            np.testing.assert_array_equal(longer["state"][name], values)
+
+
+@short
+@pytest.mark.parametrize("model", ["sharing", "PPCA"])
+def test_draws_with_sources_do_not_depend_on_the_workers(model):
+    stack = 3.0 * small_stack() + 2.0
+    options = {"degrees_of_freedom": 12, "strength": 2.0, "draws": 20, "tune": 5, "seed": 2}
+    one, two = (sample_posterior(stack, workers=w, **options, **MODELS[model]) for w in (1, 2))
+    assert one.identical(two)
+
+
+@short
+def test_a_tree_of_the_first_layout_is_the_papers_posterior():
+    options = {"degrees_of_freedom": 9, "strength": 1.0} | SHORT
+    tree = sample_posterior(small_stack(), sources="identical", **options)
+    first = tree.copy()
+    del first["sources"]
+    del first.attrs["structure"]
+    first.attrs["mkmc_prob_posterior_layout"] = 1
+    longer = continue_posterior(first, draws=5)
+    assert longer.identical(continue_posterior(tree, draws=5))
+
+
+def test_the_papers_posterior_has_the_draws_it_had():
+    """As version 0.1.0 drew them, to rounding."""
+    options = {"degrees_of_freedom": 9, "strength": 1.0, "draws": 80, "tune": 20, "seed": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        tree = sample_posterior(small_stack(), sources="identical", **options)
+    levels = [-103.89211091, -100.64521518, -100.35141359, -104.87603264]
+    entries = [-0.0603742704, -0.3317699375, -0.0891649005, -0.0407312984]
+    np.testing.assert_allclose(tree["sample_stats"]["lp"].values[:, -1], levels, rtol=1e-6)
+    np.testing.assert_allclose(tree["posterior"]["model"].values[:, -1, 1], entries, rtol=1e-6)
