@@ -1,4 +1,4 @@
-"""Draws with sources: scales, constants and sharings, against a plain augmentation and quadrature."""
+"""Draws with sources, against a plain augmentation and quadrature."""
 
 import numpy as np
 import pytest

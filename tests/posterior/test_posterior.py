@@ -428,8 +428,10 @@ def offset_stack():
     return stack + np.array([0.5, 30.0])[:, None, None]
 
 
+@short
 def test_constants_are_drawn_kept_and_summarized():
-    tree = sample_posterior(offset_stack(), degrees_of_freedom=12, strength=5.0, seed=1)
+    options = {"degrees_of_freedom": 12, "strength": 5.0} | SHORT
+    tree = sample_posterior(offset_stack(), **options)
     draws = tree["posterior"]["constant"]
     assert draws.dims == ("chain", "draw", "kernel")
     assert draws["kernel"].values.tolist() == ["Q1", "Q2"]
@@ -444,7 +446,7 @@ def test_constants_are_drawn_kept_and_summarized():
     assert tree["sources"]["sharing"].values.tolist() == [1.0, 1.0]
     # The log posterior: that of a fit with these constants, less the half-Cauchy's log(1 + c).
     models, stack = posterior_models(tree).values, offset_stack()
-    for chain, draw in [(0, 0), (2, 777)]:
+    for chain, draw in [(0, 0), (2, 47)]:
         c = draws.values[chain, draw]
         held = tree["sources"].to_dataset().assign(constant=("kernel", c))
         em = EM(stack, WishartPrior(5.0), 12, held)
@@ -506,7 +508,8 @@ def test_pooling_takes_a_posterior_with_sources():
     completed = sample_completed(tree, draws=20, observed=offset_stack())
     assert np.linalg.eigvalsh(completed.values).min() > -1e-10
     pooled = pool_estimates(lambda stack: stack.mean(("object", "object_bis")), completed)
-    assert (pooled["lower"] < pooled["upper"]).all()
+    incomplete = offset_stack().isnull().any(("object", "object_bis"))
+    np.testing.assert_array_equal(pooled["lower"] < pooled["upper"], incomplete)
 
 
 def test_sampling_few_factors_flags_objects_that_nothing_shows():

@@ -454,7 +454,7 @@ MODELS = {
     "constants": {},
     "sharing": {"sharing": [1.0, 0.5]},
     "PPCA": {"structure": "PPCA(2)"},
-    "FactorAnalysis": {"structure": "FactorAnalysis(1)", "sharing": [0.0, 1.0]},
+    "FactorAnalysis": {"structure": "FactorAnalysis(1)", "sharing": [0.4, 1.0]},
 }
 
 
