@@ -20,7 +20,8 @@ def log_prior(variance: float) -> float:
     """Return the log density of sqrt(c) at c = `variance`: half-Cauchy(1), without its constant.
 
     c is in units of the kernel's scale. The prior is proper, flat near 0, and allows constants far
-    above the scale (Gelman 2006, *Bayesian Analysis* 1, 515).
+    above the scale (Gelman 2006, *Bayesian Analysis* 1, 515). Equation :eq:`eq-constant-prior` of
+    the derivation.
     """
     return -math.log1p(variance)
 
@@ -31,6 +32,7 @@ def draw_constant(
     """Draw c given the model and the visible block, the constants g being integrated out.
 
     The density of log c is that of sqrt(c) times sqrt(c) / 2. The draw is by slice sampling.
+    Equation :eq:`eq-draw-constant` of the derivation.
 
     Parameters
     ----------
