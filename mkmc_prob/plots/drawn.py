@@ -129,7 +129,7 @@ def points_of(
         result = as_result(estimate)
         _check_labels(run, result.completed, "result")
         values = _values(drawn, result.completed, result.model.covariance)
-        other = "" if _is_mode(run, result) else "\n(other prior, ν or data)"
+        other = "" if _of_the_same_model(run, result) else "\n(other prior, ν or data)"
         points.append(Point("estimate", f"EM estimate{other}", values))
     if truth is not None:
         truth = check_stack(truth, what="truth")
@@ -169,18 +169,21 @@ def _check_labels(run: PosteriorRun, stack: xr.DataArray, what: str) -> None:
             )
 
 
-def _is_mode(run: PosteriorRun, result: FitResult) -> bool:
+def _of_the_same_model(run: PosteriorRun, result: FitResult) -> bool:
     """Return whether a fit has the posterior's data, prior, sources and degrees of freedom.
 
-    It is no mode if constants are drawn, as their prior is not part of a fit.
+    Constants that are drawn may have any value.
     """
     stack, em = run.stack, run.entries.em
     names, objects = stack["kernel"].values, stack["object"].values
+    sources = Sources.of_dataset(result.sources, names.tolist())
+    constants = np.where(em.sources.is_estimated, np.nan, sources.constant)
     observed = result.observed.sel(kernel=names, object=objects, object_bis=objects)
     return (
         np.array_equal(observed.transpose(*stack.dims).values, stack.values, equal_nan=True)
         and np.array_equal(result.degrees_of_freedom.sel(kernel=names), em.degrees_of_freedom)
-        and Sources.of_dataset(result.sources, names.tolist()).dataset.equals(em.sources.dataset)
+        and result.structure == em.structure
+        and sources.with_constants(constants).dataset.equals(em.sources.dataset)
         and result.prior.strength == em.prior.strength
         and np.array_equal(result.prior.scale_matrix(objects), em.prior.scale_matrix(objects))
     )

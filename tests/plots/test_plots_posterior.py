@@ -284,6 +284,16 @@ def test_an_estimate_that_is_not_the_mode_of_this_posterior_is_said_to_be_none(
     assert legend_of(panels[0])[-1] == "EM estimate\n(other prior, ν or data)"
 
 
+@short
+def test_a_fit_of_the_same_sources_is_the_estimate(truth_and_stack):
+    _, stack = truth_and_stack
+    adaptive = PAPER | {"sources": "adaptive"}
+    tree = sample_posterior(stack, **adaptive, **SHORT)
+    for options, note in (({}, ""), ({"sharing": 0.5}, "\n(other prior, ν or data)")):
+        ax = plots.plot_intervals(tree, estimate=fit(stack, **adaptive, **options))
+        assert f"EM estimate{note}" in legend_of(ax)
+
+
 def test_far_points_are_in_view(posterior, result):
     far = fit(1e4 * result.observed, **PAPER)
     entries = [("text", "f", "f")]
