@@ -6,9 +6,10 @@ Posterior draws of the model and of every hidden entry by Gibbs sampling.
 """
 
 # %%
-# Three RBF kernels over 20 digits, each with a constant of its own. The width of the posterior depends on the number of independent
-# features that a kernel is worth, which `effective_degrees_of_freedom` estimates; one more stands for
-# the constant. The posterior is that of the fitted model.
+# Three RBF kernels over 20 digits, each with a constant of its own. The width of the posterior
+# depends on the number of independent features that a kernel is worth, which
+# `effective_degrees_of_freedom` estimates; one more stands for the constant. The posterior is that
+# of the fitted model.
 
 from mkmc_prob import (
     center,

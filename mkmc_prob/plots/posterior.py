@@ -174,8 +174,9 @@ def plot_estimate_on_posterior(
     99.5 % quantiles, or at the estimate and the truth if they lie beyond.
 
     EM ends in the mode of the posterior of the precision, up to the prior of the constants, and
-    completes the kernels by their expectation there. Posteriors of variances are skewed: it is no fault if the estimate differs
-    from the mean and the median; if it lies outside the interval, look for the reason.
+    completes the kernels by their expectation there. Posteriors of variances are skewed: it is no
+    fault if the estimate differs from the mean and the median; if it lies outside the interval,
+    look for the reason.
 
     Parameters
     ----------
