@@ -30,7 +30,7 @@ from ..utils.netcdf import open_tree, write_netcdf
 from ..utils.version import __version__
 from .information import missing_information
 from .model_selection import ModelSelection
-from .solve import Solution, problem_of_result, sources_dataset
+from .solve import Solution, sources_dataset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -371,11 +371,15 @@ class MKMCResult(Solution):
         >>> posterior["posterior"]["constant"].sizes
         Frozen({'chain': 4, 'draw': 1000, 'kernel': 2})
         """
+        sources = self.sources[["scale", "constant", "sharing"]]
+        sources["constant"] = sources["constant"].where(~self.sources["estimated"])
+        # The sources hold the constant of a scale I + b J.
+        prior = WishartPrior(self.prior.strength) if self.prior.constant else self.prior
         return sample_posterior(
             self.observed,
             degrees_of_freedom=self.degrees_of_freedom,
-            prior=self.prior,
-            sources=problem_of_result(self).sources.dataset,
+            prior=prior,
+            sources=sources,
             structure=self.structure,
             **options,
         )

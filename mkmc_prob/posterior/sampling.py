@@ -163,9 +163,9 @@ def sample_posterior(
         C D (F + 1) + E (R + 2 C) + (6 K + 5 + 3 C) l^2,
 
     its second term only if not all entries are kept in full. To this come the labels of the F
-    entries, and flags of (K + 1) l^2 entries, a byte or two each. The sampler itself takes about
-    (3 K + 10) l^2, and a running chain another E (R / C + 6). The first term is held three
-    times while the result is put together.
+    entries, and flags of (K + 1) l^2 entries, a byte or two each. The sampler of the full structure
+    takes about (3 K + 12 + G) l^2, G being the number of different sharings, and a running chain
+    another E (R / C + 6). The first term is held three times while the result is put together.
 
     Examples
     --------

@@ -488,15 +488,19 @@ def test_constants_without_moments_are_flagged(nu, mean, variance):
 
 @short
 def test_a_fit_hands_its_model_on():
-    result = fit(offset_stack(), strength=2.0, degrees_of_freedom=12, sharing=[1.0, 0.5])
-    tree = result.sample_posterior(**SHORT)
-    options = {"degrees_of_freedom": 12, "strength": 2.0, "sharing": [1.0, 0.5]} | SHORT
+    model = {"degrees_of_freedom": 12, "strength": 2.0, "sharing": [1.0, 0.5]}
+    tree = fit(offset_stack(), **model).sample_posterior(**SHORT)
+    options = model | SHORT
     expected = sample_posterior(offset_stack(), **options)
     xr.testing.assert_allclose(tree["posterior"].to_dataset(), expected["posterior"].to_dataset())
     paper = fit(small_stack(), strength=2.0, degrees_of_freedom=12, sources="identical")
     assert "constant" not in paper.sample_posterior(**SHORT)["posterior"]
-    few = fit(offset_stack(), strength=2.0, degrees_of_freedom=12, structure="PPCA(2)")
-    assert few.sample_posterior(**SHORT).attrs["structure"] == "PPCA(2)"
+    few = fit(offset_stack(), structure="PPCA(2)", **model)
+    assert few.sources.attrs["shared_constant"] > 0.0
+    tree = few.sample_posterior(**SHORT)
+    expected = sample_posterior(offset_stack(), structure="PPCA(2)", **options)
+    xr.testing.assert_allclose(tree["posterior"].to_dataset(), expected["posterior"].to_dataset())
+    assert tree.attrs["structure"] == "PPCA(2)"
     with pytest.raises(KernelError, match="degrees_of_freedom of kernel 'Q1': 1 found"):
         fit(offset_stack()).sample_posterior(**SHORT)
 
