@@ -473,7 +473,7 @@ def test_constants_that_are_held_are_constants():
 
 
 @short
-@pytest.mark.parametrize(("nu", "mean", "variance"), [(1, 0, 0), (2, 1, 0), (3, 1, 0), (4, 1, 1)])
+@pytest.mark.parametrize(("nu", "mean", "variance"), [(1, 0, 0), (3, 1, 0), (4, 1, 1)])
 def test_constants_without_moments_are_flagged(nu, mean, variance):
     """The density of c falls as c^-(3 + nu) / 2."""
     stack = stack_kernels(np.ones((2, 3, 3)) + np.eye(3))
