@@ -42,6 +42,7 @@ from .model.low_rank import LowRankModel
 from .model.prior import WishartPrior
 from .model.sources import Sources
 from .model.structures import PPCA, FactorAnalysis
+from .posterior.factor_gibbs import FactorGibbsSampler
 from .posterior.gibbs import GibbsSampler
 from .posterior.imputation import sample_completed
 from .posterior.pooling import pool_estimates
@@ -64,6 +65,7 @@ __all__ = [
     "ConvergenceWarning",
     "ExpectedStatistics",
     "FactorAnalysis",
+    "FactorGibbsSampler",
     "GaussianModel",
     "GibbsSampler",
     "IdentifiabilityWarning",

@@ -22,6 +22,7 @@ from ..model.low_rank import LowRankModel
 from ..model.prior import WishartPrior
 from ..model.sources import Sources
 from ..model.structures import Full, structure_of
+from ..posterior.sampling import sample_posterior
 from ..stacks.kernel_stack import KernelStack
 from ..stacks.labels import as_labels, match, name_some, with_labels
 from ..stacks.lazy_stack import LazyStack
@@ -400,6 +401,45 @@ class MKMCResult(Solution):
         places = match(wanted, labels, "objects: there is no object {}.")
         found = self.completed.isel(kernel=int(place[0]), object=places).drop_vars("rounding")
         return found.drop_attrs()
+
+    def sample_posterior(self, **options: Any) -> xr.DataTree:
+        """Draw from the posterior of the same model; see `mkmc_prob.sample_posterior`.
+
+        The kernels, prior, sources, structure and degrees of freedom are those of the fit. Scales
+        and sharings are held at the fit's values, and the constants that it estimated are drawn.
+        `options` are passed on: a ``seed``, which is needed, and ``draws``, for instance.
+
+        Raises
+        ------
+        KernelError
+            If the degrees of freedom are not those of a Wishart matrix, as the fit's default of 1
+            for a kernel of many features. Choose them with `effective_degrees_of_freedom`, and fit
+            with them: the strength is relative to them.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mkmc_prob import fit, stack_kernels
+        >>> features = np.random.default_rng(0).standard_normal((2, 4, 30))
+        >>> stack = stack_kernels(features @ features.transpose(0, 2, 1) / 30,
+        ...                       visible=[[1, 1, 1, 0], [1, 1, 1, 1]])
+        >>> result = fit(stack, strength=10.0, degrees_of_freedom=30)
+        >>> posterior = result.sample_posterior(seed=1)
+        >>> posterior["posterior"]["constant"].sizes
+        Frozen({'chain': 4, 'draw': 1000, 'kernel': 2})
+        """
+        sources = self.sources[["scale", "constant", "sharing"]]
+        sources["constant"] = sources["constant"].where(~self.sources["estimated"])
+        # The sources hold the constant of a scale I + b J.
+        prior = WishartPrior(self.prior.strength) if self.prior.constant else self.prior
+        return sample_posterior(
+            self.observed,
+            degrees_of_freedom=self.degrees_of_freedom,
+            prior=prior,
+            sources=sources,
+            structure=self.structure,
+            **options,
+        )
 
     def plot_trace(self, *, ax: "Axes | None" = None) -> "Axes":
         """Draw the penalized log-likelihood by iteration; see `plots.plot_trace`."""

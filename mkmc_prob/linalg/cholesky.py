@@ -48,6 +48,21 @@ def cholesky(
     return factor  # type: ignore[no-any-return]
 
 
+def semidefinite_root(matrix: Matrix) -> Matrix:
+    """Return K with K K' = `matrix`, positive semidefinite, of as many columns as its rank.
+
+    By pivoted Cholesky decomposition. It stops when no remaining variance is above l eps times the
+    largest, which is the rounding of l products (Higham 1990, in *Reliable Numerical Computation*,
+    161), so that K K' differs from the matrix by rounding alone.
+    """
+    if not matrix.size:
+        return np.zeros_like(matrix)
+    factor, pivots, rank, _ = lapack.dpstrf(matrix, lower=1)
+    root = np.empty((len(matrix), rank))
+    root[pivots - 1] = np.tril(factor)[:, :rank]
+    return root
+
+
 def log_determinant(factor: Matrix) -> float:
     """Return log det(L L') for a Cholesky factor L."""
     return 2.0 * float(np.log(np.diagonal(factor)).sum())

@@ -44,11 +44,13 @@ def drawn_entries(
     for named in _spread(run, kernel, most) if wanted is None else _listed(wanted, kernel):
         group, place = run.find(named, "entries")
         i, j = (objects.index(label) for label in named[-2:])
+        k = names.index(named[0]) if len(named) == 3 else None
+        of_model, of_kernels = run.entries.prior_only
         entry = Entry(
-            kernel=names[names.index(named[0])] if len(named) == 3 else None,
+            kernel=None if k is None else names[k],
             pair=(objects[i], objects[j]),
             draws=run.draws(group, place).ravel(),
-            alone=bool(run.entries.prior_only[i, j]),
+            alone=bool(of_model[i, j] if k is None else of_kernels[k, i, j]),
         )
         found.setdefault((group, place), entry)
     return list(found.values())
@@ -127,7 +129,7 @@ def points_of(
         result = as_result(estimate)
         _check_labels(run, result.completed, "result")
         values = _values(drawn, result.completed, result.model.covariance)
-        other = "" if _is_mode(run, result) else "\n(other prior, ν or data)"
+        other = "" if _of_the_same_model(run, result) else "\n(other prior, ν or data)"
         points.append(Point("estimate", f"EM estimate{other}", values))
     if truth is not None:
         truth = check_stack(truth, what="truth")
@@ -167,15 +169,21 @@ def _check_labels(run: PosteriorRun, stack: xr.DataArray, what: str) -> None:
             )
 
 
-def _is_mode(run: PosteriorRun, result: FitResult) -> bool:
-    """Return whether a fit has the posterior's data, prior and degrees of freedom."""
+def _of_the_same_model(run: PosteriorRun, result: FitResult) -> bool:
+    """Return whether a fit has the posterior's data, prior, sources and degrees of freedom.
+
+    Constants that are drawn may have any value.
+    """
     stack, em = run.stack, run.entries.em
     names, objects = stack["kernel"].values, stack["object"].values
+    sources = Sources.of_dataset(result.sources, names.tolist())
+    constants = np.where(em.sources.is_estimated, np.nan, sources.constant)
     observed = result.observed.sel(kernel=names, object=objects, object_bis=objects)
     return (
         np.array_equal(observed.transpose(*stack.dims).values, stack.values, equal_nan=True)
         and np.array_equal(result.degrees_of_freedom.sel(kernel=names), em.degrees_of_freedom)
-        and Sources.of_dataset(result.sources, names.tolist()).is_identical
+        and result.structure == em.structure
+        and sources.with_constants(constants).dataset.equals(em.sources.dataset)
         and result.prior.strength == em.prior.strength
         and np.array_equal(result.prior.scale_matrix(objects), em.prior.scale_matrix(objects))
     )

@@ -71,9 +71,9 @@ def plot_intervals(
     probability
         Of the wider interval, above 0.5 and below 1.
     estimate
-        A fit of the same stack, whose values are drawn as diamonds. If the fit has the same prior
-        and degrees of freedom, they are the mode of this posterior (of the precision) and the
-        expected kernels there; otherwise the legend says so.
+        A fit of the same stack, whose values are drawn as diamonds. If the fit has the same prior,
+        sources and degrees of freedom, they are the mode of this posterior (of the precision, up to
+        the prior of the constants) and the expected kernels there; otherwise the legend says so.
     truth
         The complete stack, if it is known, drawn as crosses. It has no value for entries of the
         model.
@@ -173,17 +173,18 @@ def plot_estimate_on_posterior(
     is the share of the draws that are less than the estimate. The view ends at the draws' 0.5 and
     99.5 % quantiles, or at the estimate and the truth if they lie beyond.
 
-    EM ends in the mode of the posterior of the precision, and completes the kernels by their
-    expectation there. Posteriors of variances are skewed: it is no fault if the estimate differs
-    from the mean and the median; if it lies outside the interval, look for the reason.
+    EM ends in the mode of the posterior of the precision, up to the prior of the constants, and
+    completes the kernels by their expectation there. Posteriors of variances are skewed: it is no
+    fault if the estimate differs from the mean and the median; if it lies outside the interval,
+    look for the reason.
 
     Parameters
     ----------
     posterior
         What `sample_posterior` returned.
     result
-        A fit of the same stack. If its prior or degrees of freedom are not those of the posterior,
-        it is not the mode, and the legend says so.
+        A fit of the same stack. If its prior, sources or degrees of freedom are not those of the
+        posterior, it is not the mode, and the legend says so.
     entries, kernel, truth
         As in `plot_intervals`; at most 6 entries.
     probability

@@ -1,4 +1,4 @@
-"""Chains of a `GibbsSampler`, run in blocks in this process or in several.
+"""Chains of a `Sampler`, run in blocks in this process or in several.
 
 A block depends only on the state of its chain, so that neither the number of processes nor an
 interruption changes a draw.
@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
-from ..linalg.symmetric import Matrix
-from ..model.gaussian import GaussianModel
 from ..utils.processes import in_processes
 from .entries import Places
-from .gibbs import GibbsSampler
+from .sampler import Parameters, Sampler
 
 #: Operations of a block: a few seconds at most, which is what an interruption discards.
 BLOCK_OPERATIONS = 1e10
@@ -23,9 +21,9 @@ LONGEST_BLOCK = 50
 
 
 class State(NamedTuple):
-    """The state of a chain: the model's Cholesky factor, the bit generator's, the draws so far."""
+    """The state of a chain: the parameters, the bit generator's state, the draws so far."""
 
-    factor: Matrix
+    parameters: Parameters
     random: dict[str, Any]
     drawn: int
 
@@ -68,6 +66,8 @@ class Draws(NamedTuple):
     lp: NDArray[np.float64]
     model: NDArray[np.float64]
     hidden: NDArray[np.float64]
+    #: Those constants of the kernels that are drawn.
+    constant: NDArray[np.float64]
     #: All entries of every `Plan.every`-th draw.
     thinned: NDArray[np.float64]
 
@@ -99,63 +99,62 @@ class Chains(NamedTuple):
         return Chains(list(states), merged, [*self.blocks, block])
 
 
-def start_chain(sampler: GibbsSampler, rng: np.random.Generator) -> State:
+def start_chain(sampler: Sampler, rng: np.random.Generator) -> State:
     """Return a dispersed start of a chain."""
     with threadpool_limits(1):
-        model = sampler.draw_start(rng)
-    return State(model.cholesky, dict(rng.bit_generator.state), 0)
+        parameters = sampler.start(rng)
+    return State(parameters, dict(rng.bit_generator.state), 0)
 
 
 def run_block(
-    sampler: GibbsSampler, state: State, plan: Plan, skip: int, draws: int
+    sampler: Sampler, state: State, plan: Plan, skip: int, draws: int
 ) -> tuple[State, Moments, Draws]:
     """Take `skip` steps, and then `draws` steps that are kept.
 
     A step draws the completed kernels given the model; that model and these kernels are the draw.
-    It then draws the next model given the kernels. Moments are Welford's (1962, *Technometrics* 4,
-    419).
+    It then draws the next parameters given the kernels. Moments are Welford's (1962,
+    *Technometrics* 4, 419).
     """
     rng = np.random.Generator(np.random.PCG64())
     rng.bit_generator.state = state.random
-    objects = sampler.em.objects
-    lower = np.tri(len(objects), dtype=bool)
+    lower = np.tri(len(sampler.em.objects), dtype=bool)
+    estimated = sampler.em.sources.is_estimated
     size = np.count_nonzero(lower) + sampler.size if plan.every else 0
     mean, squares = np.zeros(size), np.zeros(size)
     lp = np.empty(draws)
     of_model, of_kernels = np.empty((draws, len(plan.model))), np.empty((draws, len(plan.hidden)))
+    constants = np.empty((draws, np.count_nonzero(estimated)))
     thinned = []
+    parameters = state.parameters
     with threadpool_limits(1):  # the same bits whatever the number of threads outside
-        model = GaussianModel.of_factor(state.factor, objects)
         for step in range(-skip, draws):
-            completed = sampler.draw_completed(model, rng)
-            if step >= 0:
-                values = model.matrix[lower]
-                log_prior = sampler.em.prior.log_density(model)
-                lp[step] = completed.log_likelihood.sum() + log_prior
-                of_model[step] = values[plan.model]
-                of_kernels[step] = completed.hidden[plan.hidden]
-                if plan.every:
-                    values = np.concatenate([values, completed.hidden])
-                    deviation = values - mean
-                    mean += deviation / (step + 1)
-                    squares += deviation * (values - mean)
-                    if (state.drawn + step) % plan.every == 0:
-                        thinned.append(values)
-            model = sampler.draw_model(completed.second_moment, rng)
-            model = sampler.draw_unseen(model, rng)
-    after = State(model.cholesky, dict(rng.bit_generator.state), state.drawn + draws)
-    block = Draws(lp, of_model, of_kernels, np.reshape(thinned, (len(thinned), size)))
+            drawn, parameters = sampler.step(parameters, rng)
+            if step < 0:
+                continue
+            values = drawn.model.matrix[lower]
+            lp[step], constants[step] = drawn.lp, drawn.constants[estimated]
+            of_model[step] = values[plan.model]
+            of_kernels[step] = drawn.hidden[plan.hidden]
+            if plan.every:
+                values = np.concatenate([values, drawn.hidden])
+                deviation = values - mean
+                mean += deviation / (step + 1)
+                squares += deviation * (values - mean)
+                if (state.drawn + step) % plan.every == 0:
+                    thinned.append(values)
+    after = State(parameters, dict(rng.bit_generator.state), state.drawn + draws)
+    block = Draws(lp, of_model, of_kernels, constants, np.reshape(thinned, (len(thinned), size)))
     return after, Moments(draws, mean, squares), block
 
 
-def block_length(sampler: GibbsSampler) -> int:
+def block_length(sampler: Sampler) -> int:
     """Return the number of steps of a block, which depends on the size of the problem alone."""
     size, kernels = len(sampler.em.objects), len(sampler.em.kernels)
     return int(np.clip(BLOCK_OPERATIONS / (4.0 * (kernels + 1) * size**3), 1, LONGEST_BLOCK))
 
 
 def run_chains(
-    sampler: GibbsSampler,
+    sampler: Sampler,
     chains: Chains,
     plan: Plan,
     tune: int,

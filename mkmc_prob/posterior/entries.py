@@ -15,6 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from ..em.em import EM
 from ..errors import KernelError, LabelError
+from ..model.structures import PPCA, LowRank
 
 Places = NDArray[np.intp]
 FORM = "(object, object) for the model's, (kernel, object, object) for a kernel's"
@@ -140,12 +141,18 @@ class Entries:
         return labels
 
     @cached_property
-    def prior_only(self) -> NDArray[np.bool_]:
-        """Which pairs of objects the prior alone ties: no chain of kernels leads from i to j."""
-        visible = np.stack([kernel.visible for kernel in self.em.kernels])
+    def prior_only(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which pairs of objects the prior alone ties, in the model and in each kernel.
+
+        No chain of kernels leads from i to j. Only kernels that share something with the others
+        count; one that shares nothing is completed from the prior and its own constant.
+        """
+        shares = self.em.sources.sharing > 0.0
+        visible = np.stack([kernel.visible for kernel in self.em.kernels]) & shares[:, None]
         _, group = connected_components(visible.T.astype(float) @ visible, directed=False)
         alone: NDArray[np.bool_] = group[:, None] != group
-        return alone | np.diag(~visible.any(axis=0))
+        alone |= np.diag(~visible.any(axis=0))
+        return alone, alone | ~shares[:, None, None]
 
     @cached_property
     def has_variance(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -162,13 +169,24 @@ class Entries:
         unions of no and of one object matter. An entry of Q(k) that is hidden on both sides is
         large if M is and a is zero on v_k: J contains k. An entry that is hidden on one side only
         is of the order sqrt(s), and always has a variance, as the other entries have a mean.
+
+        A kernel that shares nothing does not count, and its own entries have a variance. A constant
+        changes nothing: given visible objects, its variance is bounded.
+
+        In a model of few factors the variance d_i of the noise falls most slowly, as an inverse
+        gamma variable of shape (lambda + a + N_i) / 2, with N_i = sum of nu_k, k showing i. Its
+        square has a mean if lambda + a + N_i > 4, and d_i itself if it is more than 2. PPCA has one
+        such variable, in which the N_i of all objects and l (lambda + a) add up.
         """
+        if isinstance(self.em.structure, LowRank):
+            return self._low_rank_variance(self.em.structure)
         strength, size = self.em.prior.strength, len(self.em.objects)
-        degrees = self.em.degrees_of_freedom
+        shares = self.em.sources.sharing > 0.0
+        degrees = np.where(shares, self.em.degrees_of_freedom, 0.0)
         counts = np.array([len(kernel.v) for kernel in self.em.kernels])
         total = float(degrees[counts > 0].sum())
         alone = np.zeros(size)  # the degrees of freedom of kernels that show this object only
-        for k in np.flatnonzero(counts == 1).tolist():
+        for k in np.flatnonzero((counts == 1) & shares).tolist():
             alone[self.em.kernels[k].v[0]] += degrees[k]
         least = np.full((size, size), total)
         for x in np.flatnonzero(alone).tolist():
@@ -178,11 +196,27 @@ class Entries:
         of_kernels = np.ones((len(counts), size, size), dtype=bool)
         for k, kernel in enumerate(self.em.kernels):
             inside = np.ix_(kernel.h, kernel.h)
+            if not shares[k]:
+                continue
             if counts[k] == 0:
                 of_kernels[k][inside] = of_model[inside]
             elif counts[k] == 1:
                 of_kernels[k][inside] = strength + 1.0 + total - alone[kernel.v[0]] > 2.0
         return of_model, of_kernels
+
+    def _low_rank_variance(self, structure: LowRank) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        shares = self.em.sources.sharing > 0.0
+        visible = np.stack([kernel.visible for kernel in self.em.kernels])
+        counted = np.where(shares, self.em.degrees_of_freedom, 0.0) @ visible
+        counted += self.em.prior.strength + structure.noise_strength
+        if isinstance(structure, PPCA):
+            counted = np.full(len(counted), counted.sum())
+        of_model = np.minimum.outer(counted, counted) > 2.0
+        np.fill_diagonal(of_model, counted > 4.0)
+        both = ~visible[:, :, None] & ~visible[:, None, :]
+        one = visible[:, :, None] | (counted > 2.0)[:, None]
+        of_kernels = np.where(both, of_model, one & one.swapaxes(1, 2))
+        return of_model, of_kernels | ~shares[:, None, None]
 
 
 def _place(label: Hashable, places: dict[Hashable, int], of: str, kind: str) -> int:

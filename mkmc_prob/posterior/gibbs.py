@@ -4,24 +4,29 @@
 a model given completed kernels, of which the M-step is the mode.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas
 from threadpoolctl import threadpool_limits
 
 from ..em.em import EM
 from ..errors import KernelError
-from ..linalg.blocks import Workspace, add_rows, inner_of_block
-from ..linalg.cholesky import cholesky, half_solve, log_determinant
-from ..linalg.products import inner, product
-from ..linalg.rounding import rounding_share
-from ..linalg.symmetric import Matrix, add_transpose, mirror
+from ..linalg.blocks import Workspace
+from ..linalg.cholesky import cholesky
+from ..linalg.products import product
+from ..linalg.symmetric import Matrix, Vector, add_transpose
 from ..model.conditional import TOO_SINGULAR, gaussian_log_likelihood
 from ..model.gaussian import GaussianModel
-from ..stacks.kernel_stack import VisibleKernel
-from .wishart import UnseenRows, bartlett, diagonal, inverse_wishart_factor
+from ..model.sources import Source
+from ..model.structures import FULL
+from .augmented import AugmentedKernel
+from .constants import log_prior
+from .kernel_draw import draw_kernel
+from .sampler import Drawn, Parameters
+from .shared import draw_shared
+from .wishart import UnseenRows, diagonal, inverse_wishart_factor
 
 
 class CompletedDraw(NamedTuple):
@@ -32,37 +37,46 @@ class CompletedDraw(NamedTuple):
     model : GaussianModel
         M, the model given which they were drawn.
     second_moment : ndarray, shape (l, l)
-        sum_k S(k) = sum_k nu_k Q(k), exactly symmetric.
+        The sum over the kernels of sum y y' over their nu_k observations, exactly symmetric; for
+        the paper's model sum_k nu_k Q(k).
     hidden : ndarray
         The hidden entries of every Q(k), each pair once: for each kernel Q_hv row by row, then
         the lower triangle of Q_hh row by row.
     log_likelihood : ndarray, shape (K,)
-        nu_k E_q[log N(v_k | 0, M_vv)] per kernel at the model, in nats, as in the E-step.
+        nu_k E_q[log N(v_k | 0, d B)] per kernel at the model and the constants, in nats, as in the
+        E-step.
+    constants : ndarray, shape (K,)
+        c_k, drawn or held.
     """
 
     model: GaussianModel
     second_moment: Matrix
     hidden: NDArray[np.float64]
     log_likelihood: NDArray[np.float64]
+    constants: Vector
 
 
-class _Augmented(NamedTuple):
-    """What the draws of one kernel need: V with V V' = nu Q_vv, and further noise columns."""
+class _Group(NamedTuple):
+    """The kernels of one sharing s: their vectors r = x / sqrt(d) - g 1 have one covariance.
 
-    kernel: VisibleKernel
-    degrees_of_freedom: float
-    root: Matrix
-    #: The number of columns that make Wishart(nu - rank, C): m in a triangle, or fewer, nu - rank.
-    extra: int
-    #: The degrees of freedom of the triangle's diagonal; empty if there is no triangle.
-    diagonal: NDArray[np.float64]
-    #: The places of Q_hv and of the triangle of Q_hh among the hidden entries.
-    cross: slice
-    triangle: slice
+    `half_visible` is half of their visible entries, sum_k nu_k Q_vv / d; the hidden rows and the
+    transpose complete it.
+    """
+
+    sharing: float
+    kernels: list[AugmentedKernel]
+    half_visible: Matrix
+    #: Which objects are visible, by kernel.
+    masks: Matrix
+
+    @classmethod
+    def of(cls, sharing: float, kernels: list[AugmentedKernel], half_visible: Matrix) -> "_Group":
+        masks = np.stack([own.part.kernel.visible for own in kernels], axis=1)
+        return cls(sharing, kernels, half_visible, masks.astype(np.float64))
 
 
 class GibbsSampler:
-    """Gibbs sampler for the posterior of a model matrix M, the stochastic counterpart of EM.
+    r"""Gibbs sampler for the posterior of a model matrix M, the stochastic counterpart of EM.
 
     With S(k) = nu_k Q(k) ~ Wishart(nu_k, M) and the prior P = M^-1 ~ Wishart(lambda + l + 1,
     (lambda T)^-1), both conditional distributions are known exactly:
@@ -81,10 +95,29 @@ class GibbsSampler:
     density of P, is its M-step.
     Equations :eq:`eq-wishart` and :eq:`eq-posterior` of the derivation.
 
+    With `sources`, an observation of kernel k is x = sqrt(d) (sqrt(s) y + sqrt(1 - s) o + g 1).
+    The scale d, the sharing s and T are held. Given M, the following are drawn in turn, each given
+    those before it:
+
+    ============= ==================================== ===========================================
+    drawn         EM                                   here
+    ============= ==================================== ===========================================
+    c             its maximum                          slice sampling, the prior being
+                                                       half-Cauchy(1) on sqrt(c)
+    g             e q' x_v, with variance e            N(e q' x_v, e), e = c / (1 + c t)
+    r = x - g 1   as Q(k) above, with sM + (1-s)T      as S(k) above, with sM + (1-s)T
+                  in place of M                        in place of M
+    y, if s < 1   regression on r                      regression on r and Wishart noise
+    ============= ==================================== ===========================================
+
+    and S is the sum of y y' over the observations of all kernels with s > 0.
+    Equations :eq:`eq-draw-constant` and :eq:`eq-draw-shared` of the derivation.
+
     Parameters
     ----------
     em
-        The `EM` of the kernels, the prior and the degrees of freedom nu_k.
+        The `EM` of the kernels, the prior, the degrees of freedom nu_k and the sources. Constants
+        of its sources that are NaN are drawn, the others are held.
 
     Attributes
     ----------
@@ -94,12 +127,16 @@ class GibbsSampler:
         minus that is indefinite.)
     size : int
         The number of hidden entries.
+    shapes : dict
+        The shapes of the parameters of `start` and `step`: ``factor``, the Cholesky factor of M,
+        and ``constant`` if any constant is drawn.
 
     Raises
     ------
     KernelError
-        If some nu_k is neither a whole number that is at least the rank of Q_vv nor above l - 1:
-        then there is no Wishart distribution of such matrices.
+        If some nu_k is neither a whole number that is at least the rank of Q_vv nor above
+        dim - 1, dim being the dimension of the kernel's complete data: l, one more with a constant,
+        and l more with a sharing between 0 and 1. Then they have no Wishart distribution.
 
     Examples
     --------
@@ -120,31 +157,85 @@ class GibbsSampler:
     def __init__(self, em: EM) -> None:
         if not isinstance(em, EM):
             raise KernelError(f"em: {type(em).__name__} found; pass EM(stack, prior, degrees).")
-        if not em.sources.is_identical:
-            raise KernelError("em: it has sources; pass one without, that of the paper's model.")
+        if em.structure != FULL:
+            raise KernelError(
+                f'em: the structure {em.structure.name} found; "full" is needed. '
+                "Pass EM(stack, prior, degrees)."
+            )
         self.em = em
         size = len(em.objects)
-        scale = em.prior.scale_matrix(em.objects)
-        self._prior_moment = em.prior.strength * scale
+        self._scale = None if em.prior.is_identity else em.prior.scale_matrix(em.objects)
+        self._prior_moment = em.prior.strength * em.prior.scale_matrix(em.objects)
         self._degrees = em.prior.strength + size + 1 + em.total_degrees_of_freedom
-        visible = np.any([kernel.visible for kernel in em.kernels], axis=0)
+        self._shown = np.stack([kernel.visible for kernel in em.kernels])
+        #: N = sum nu_k counts the kernels that share anything with the others.
+        self._counted = np.where(em.sources.sharing > 0.0, em.degrees_of_freedom, 0.0)
+        visible: NDArray[np.bool_] = np.any(self._shown[self._counted > 0.0], axis=0)
         self._unseen = None if visible.all() else UnseenRows(em.prior, em.objects, visible)
         self._space = Workspace()
-        # Half of the visible entries: the hidden rows and the transpose complete it.
-        self._half_visible = np.zeros((size, size))
-        self.size, self._parts = 0, []
-        for kernel, nu in zip(em.kernels, em.degrees_of_freedom.tolist(), strict=True):
+        # Half of the visible entries of the kernels of one sharing; and all as draw_start has them.
+        sharings = np.unique(em.sources.sharing)[::-1].tolist()
+        halves = {sharing: np.zeros((size, size)) for sharing in sharings}
+        self._start_visible = np.zeros((size, size))
+        self.size, kernels = 0, []
+        raw = em.problem.stack.kernels()
+        for k, (part, kernel) in enumerate(zip(em.source_kernels, raw, strict=True)):
+            source, block, v = part.source, kernel.moment, np.ix_(kernel.v, kernel.v)
+            if source.scale != 1.0:
+                block = block / source.scale
             with threadpool_limits(1):  # the same bits whatever the number of threads outside
-                part = _augmented(kernel, nu, size, self.size)
-            self._half_visible[np.ix_(kernel.v, kernel.v)] += 0.5 * nu * kernel.moment
-            self.size = part.triangle.stop
-            self._parts.append(part)
-        self.ranks = np.array([part.root.shape[1] for part in self._parts])
+                kernels.append(AugmentedKernel.of(part, k, block, size, self.size))
+            self.size = kernels[-1].triangle.stop
+            halves[source.sharing][v] += 0.5 * part.degrees * block
+            if source.sharing > 0.0:
+                own = _centered(block) if source.constant != 0.0 else block
+                self._start_visible[v] += part.degrees * own
+        self.ranks = np.array([own.root.shape[1] for own in kernels])
+        self._groups = [
+            _Group.of(sharing, [own for own in kernels if own.part.source.sharing == sharing], half)
+            for sharing, half in halves.items()
+        ]
+        self.shapes: dict[str, tuple[int, ...]] = {"factor": (size, size)}
+        if em.sources.is_estimated.any():
+            self.shapes["constant"] = (len(kernels),)
+        self._alone = GaussianModel.of(em.prior.scale_matrix(em.objects).copy(), em.objects)
 
     def __repr__(self) -> str:
         return f"GibbsSampler({self.em!r}, {self.size} hidden entries)"
 
-    def draw_completed(self, model: GaussianModel, rng: np.random.Generator) -> CompletedDraw:
+    def start(self, rng: np.random.Generator) -> Parameters:
+        """Draw the start of a chain; see `draw_start`.
+
+        Constants start at 1 plus the mean off-diagonal entry, in units of the scale, times a factor
+        that is log-uniform between 1/4 and 4.
+        """
+        parameters = {"factor": self.draw_start(rng).cholesky}
+        drawn = self.em.sources.is_estimated
+        if drawn.any():
+            found = [max(part.off_diagonal, 0.0) for part in self.em.source_kernels]
+            starts = (1.0 + np.array(found)) * 4.0 ** rng.uniform(-1.0, 1.0, size=len(found))
+            parameters["constant"] = np.where(drawn, starts, self.em.sources.constant)
+        return parameters
+
+    def step(self, parameters: Parameters, rng: np.random.Generator) -> tuple[Drawn, Parameters]:
+        """Draw the completed kernels given the model, and the next model given them."""
+        model = self.model_at(parameters)
+        completed = self.draw_completed(model, rng, parameters.get("constant"))
+        level = float(completed.log_likelihood.sum()) + self.em.prior.log_density(model)
+        after = self.draw_unseen(self.draw_model(completed.second_moment, rng), rng)
+        constants, following = completed.constants, {"factor": after.cholesky}
+        if (drawn := self.em.sources.is_estimated).any():
+            level += sum(map(log_prior, constants[drawn].tolist()))
+            following["constant"] = constants
+        return Drawn(level, model, completed.hidden, constants), following
+
+    def model_at(self, parameters: Parameters) -> GaussianModel:
+        """Return the model of `parameters`."""
+        return GaussianModel.of_factor(parameters["factor"], self.em.objects)
+
+    def draw_completed(
+        self, model: GaussianModel, rng: np.random.Generator, constants: Vector | None = None
+    ) -> CompletedDraw:
         """Draw the completed kernels given `model`: the counterpart of `EM.e_step`.
 
         With P = M^-1 and P_hh = L L' the conditional covariance is C = L'^-1 L^-1, and
@@ -154,67 +245,70 @@ class GibbsSampler:
         tr M_vv^-1 Q_vv = tr P_vv Q_vv - ||U||^2 / nu is a by-product.
         Equations :eq:`eq-draw-completed` and :eq:`eq-precision-trace` of the derivation.
 
+        A constant is taken from V, which becomes V - 1 g'. The other nu - rho observations are zero
+        at the visible objects before that. Rotated, all but one of them have g = 0.
+
+        Parameters
+        ----------
+        model
+            M.
+        rng
+            The random numbers.
+        constants
+            The constants before, c_k; needed if any of them is drawn.
+
         Raises
         ------
         KernelError, LabelError
-            If `model` is not a model, or its objects are not those of the kernels.
+            If `model` is not a model, or its objects are not those of the kernels; if constants are
+            needed.
         IndefiniteKernelError
             If the model is too close to singular to condition on.
         """
-        precision = self.em.own(model).precision
-        moment = self._half_visible.copy()
-        hidden = np.empty(self.size)
-        log_likelihood = np.empty(len(self._parts))
-        for k, part in enumerate(self._parts):
-            kernel = part.kernel
-            trace = inner_of_block(precision, kernel.v, kernel.v, kernel.moment)
-            log_det = model.log_determinant
-            if len(kernel.h):
-                log_det_hidden, explained = self._draw_hidden(part, precision, rng, moment, hidden)
-                log_det += log_det_hidden  # log det M_vv = log det M + log det P_hh
-                trace -= explained
-            level = gaussian_log_likelihood(len(kernel.v), log_det, trace)
-            log_likelihood[k] = part.degrees_of_freedom * level
-        return CompletedDraw(model, add_transpose(moment), hidden, log_likelihood)
+        model = self.em.own(model)
+        drawn = self.em.sources.constant.copy()
+        if constants is None and np.isnan(drawn).any():
+            raise KernelError(
+                "constants: none found, but some are drawn, by a Markov chain. Pass the constants "
+                "before, start(rng)['constant'] at first."
+            )
+        hidden, log_likelihood = np.empty(self.size), np.empty(len(drawn))
+        total = np.zeros_like(self._prior_moment)
+        for group in self._groups:
+            base = self._base(group, model)
+            precision = base.precision
+            moment, shifts = group.half_visible.copy(), np.zeros_like(group.masks)
+            for place, own in enumerate(group.kernels):
+                k, kernel, source = own.place, own.part.kernel, own.part.source
+                before = drawn[k] if constants is None else float(constants[k])
+                found = draw_kernel(own, precision, before, rng, moment, hidden, self._space)
+                n, log_det = len(kernel.v), base.log_determinant + found.log_det_hidden
+                level = gaussian_log_likelihood(n, log_det, found.trace) + found.constant.level
+                level -= 0.5 * n * math.log(source.scale)
+                log_likelihood[k], drawn[k] = own.part.degrees * level, found.constant.variance
+                if found.constant.values.size:
+                    shifts[kernel.v, place] = found.constant.shift(own)
+            if group.sharing > 0.0:
+                if shifts.any():
+                    product(shifts, group.masks.T, moment, add=1.0)
+                total += self._moment_of_model(group, model, add_transpose(moment), rng)
+        return CompletedDraw(model, total, hidden, log_likelihood, drawn)
 
-    def _draw_hidden(
-        self,
-        part: _Augmented,
-        precision: Matrix,
-        rng: np.random.Generator,
-        moment: Matrix,
-        hidden: NDArray[np.float64],
-    ) -> tuple[float, float]:
-        """Draw one kernel's hidden part into `moment` and `hidden`.
+    def _base(self, group: _Group, model: GaussianModel) -> GaussianModel:
+        """Return the model of r = x / sqrt(d) - g 1, N(0, s M + (1 - s) T)."""
+        if group.sharing in (0.0, 1.0):
+            return model if group.sharing else self._alone
+        source = Source(1.0, 0.0, group.sharing)
+        return GaussianModel.of(source.base(model.matrix, self._scale), self.em.objects)
 
-        Returns log det P_hh and tr P_hh A' Q_vv A.
-        """
-        kernel, space = part.kernel, self._space
-        v, h, nu = kernel.v, kernel.h, part.degrees_of_freedom
-        m, (n, rank) = len(h), part.root.shape
-        block = space.factored.block(precision, h, h)
-        what = f"kernel {kernel.name!r}, model precision"
-        labels = self.em.objects[h]
-        factor = cholesky(block, what, labels, TOO_SINGULAR, overwrite=True, clean=False)
-        # Transposes throughout: BLAS works on columns, which are the rows of NumPy's arrays.
-        across = space.across.block(precision, v, h)
-        explained = product(part.root.T, across, space.explained.array(rank, m)).T
-        explained = half_solve(factor, explained, overwrite=True)
-        noise = space.noise.array(rank + part.extra, m)
-        rng.standard_normal(out=noise[:rank])
-        noise[:rank] -= explained.T
-        if len(part.diagonal):
-            bartlett(part.diagonal, rng, noise[rank:])
-        else:
-            rng.standard_normal(out=noise[rank:])
-        drawn = half_solve(factor, noise.T, transposed=True, overwrite=True)
-        cross = product(drawn[:, :rank], part.root.T, space.cross.array(m, n))
-        inside = mirror(blas.dsyrk(1.0, drawn, lower=1)) if drawn.size else np.zeros((m, m))
-        hidden[part.cross] = cross.reshape(-1)
-        hidden[part.triangle] = inside.T[np.tri(m, dtype=bool)]
-        hidden[part.cross.start : part.triangle.stop] /= nu
-        add_rows(moment, 1.0, h, kernel.order, cross, 0.5 * inside.T)
-        return log_determinant(factor), inner(explained.T, explained.T) / nu
+    def _moment_of_model(
+        self, group: _Group, model: GaussianModel, moment: Matrix, rng: np.random.Generator
+    ) -> Matrix:
+        """Return the sum of y y' over the observations of the group's kernels."""
+        if group.sharing == 1.0:
+            return moment
+        degrees = sum(own.part.degrees for own in group.kernels)
+        return draw_shared(model, self._alone, group.sharing, moment, degrees, rng)
 
     def draw_model(self, second_moment: Matrix, rng: np.random.Generator) -> GaussianModel:
         """Draw the model given completed kernels, S = `second_moment`: the counterpart of `m_step`.
@@ -263,42 +357,23 @@ class GibbsSampler:
         Hidden entries are zero except on the diagonal. There an object has its mean variance in the
         kernels in which it is visible (the prior's if there is none), times a factor that is
         log-uniform between 1/4 and 4. Then a model is drawn given these kernels, with a quarter of
-        their degrees of freedom.
+        their degrees of freedom. With `sources`, kernels are in units of their scales, centered if
+        they have a constant, and left out if their sharing is 0.
         """
         share = 0.25
-        degrees = self.em.degrees_of_freedom
-        visible = np.stack([kernel.visible for kernel in self.em.kernels])
-        variances = 2.0 * np.diagonal(self._half_visible)
-        counted = degrees @ visible
+        variances = np.diagonal(self._start_visible)
+        counted = self._counted @ self._shown
         prior = np.diagonal(self._prior_moment) / self.em.prior.strength
         variance = np.where(counted > 0, variances / np.where(counted > 0, counted, 1.0), prior)
-        moment = 2.0 * share * self._half_visible
-        factors = 4.0 ** rng.uniform(-1.0, 1.0, size=visible.shape)
-        filled = share * (degrees[:, None] * ~visible * factors).sum(axis=0) * variance
+        moment = share * self._start_visible
+        factors = 4.0 ** rng.uniform(-1.0, 1.0, size=self._shown.shape)
+        filled = share * (self._counted[:, None] * ~self._shown * factors).sum(axis=0) * variance
         diagonal(moment)[...] += filled
         fewer = self._degrees - (1.0 - share) * self.em.total_degrees_of_freedom
         return self._draw_model(moment, fewer, rng)
 
 
-def _augmented(kernel: VisibleKernel, nu: float, size: int, start: int) -> _Augmented:
-    """Return what the draws of one kernel need; raise if it has no Wishart distribution."""
-    n, m = len(kernel.v), len(kernel.h)
-    values, vectors = np.linalg.eigh(kernel.moment) if n else (np.empty(0), np.empty((0, 0)))
-    zero = rounding_share(n, kernel.eps) * np.linalg.norm(kernel.moment) if n else 0.0
-    above = values > zero
-    root = np.ascontiguousarray(vectors[:, above] * np.sqrt(nu * values[above]))
-    rank = root.shape[1]
-    whole = nu == np.round(nu) and nu >= rank
-    if not whole and not nu > size - 1:
-        raise KernelError(
-            f"degrees_of_freedom of kernel {kernel.name!r}: {nu:g} found, but the rank of its "
-            f"visible block is {rank}, and there are {size} objects. A Wishart matrix has a whole "
-            f"number of at least {rank}, such as the number of features, or any number above "
-            f"{size - 1}. reduce_rank makes blocks of a smaller rank."
-        )
-    rest = nu - rank
-    extra = m if rest > m - 1 else int(rest)
-    falling = rest - np.arange(m) if rest > m - 1 else np.empty(0)
-    cross = slice(start, start + n * m)
-    triangle = slice(cross.stop, cross.stop + m * (m + 1) // 2)
-    return _Augmented(kernel, nu, root, extra, falling, cross, triangle)
+def _centered(block: Matrix) -> Matrix:
+    """Return the block with rows and columns of mean zero, still positive semidefinite."""
+    means = block.mean(axis=0) if len(block) else np.empty(0)
+    return block - means - means[:, None] + (means.mean() if len(means) else 0.0)

@@ -12,7 +12,6 @@ from ..diagnostics.protocol import FitResult
 from ..em.em import EM
 from ..errors import KernelError, LabelError, MKMCError, warn
 from ..linalg.rounding import rounding_share
-from ..model.sources import Sources
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.stack import check_stack, visible_objects
 from ..utils.arguments import checked, optional, whole
@@ -20,6 +19,7 @@ from ..utils.arguments import seed as a_seed
 from .entries import Entries
 from .gibbs import GibbsSampler
 from .run import PosteriorRun
+from .sampler import Sampler
 
 #: The values of the coordinate ``drawn_from`` of what `sample_completed` returns.
 FROM_POSTERIOR, FROM_ESTIMATE = "posterior", "estimate"
@@ -38,8 +38,8 @@ def sample_completed(
 
     From a posterior, each stack is drawn with its own model, so that the stacks vary as much as the
     data leave open (proper multiple imputation, Rubin 1987). From a fit, all are drawn given its
-    one model, as `GibbsSampler.draw_completed` does (plug-in draws). These vary too little, because
-    they ignore the uncertainty of the model, and are not for `pool_estimates`.
+    one model and its sources, as `GibbsSampler.draw_completed` does (plug-in draws). These vary too
+    little, because they ignore the uncertainty of the model, and are not for `pool_estimates`.
 
     Parameters
     ----------
@@ -144,22 +144,16 @@ def _at_the_estimate(
         )
     if seed is None:
         raise KernelError("seed: draws from a fit need one. Pass a whole number.")
-    names = result.observed["kernel"].values.tolist()
-    if not Sources.of_dataset(result.sources, names).is_identical:
-        raise KernelError(
-            'source: a fit with sources other than "identical"; draws at an estimate are those of '
-            'the paper\'s model only. Fit with sources="identical".'
-        )
     rng = np.random.default_rng(seed)
-    em = EM(result.observed, result.prior, degrees_of_freedom)
-    sampler = GibbsSampler(em)
+    em = EM(result.observed, result.prior, degrees_of_freedom, result.sources)
+    sampler, model = GibbsSampler(em), em.adapted(result.model)
     _check_hidden(sampler)
     with threadpool_limits(1):  # the same draws whatever the number of threads
-        drawn = [sampler.draw_completed(result.model, rng).hidden for _ in range(count)]
+        drawn = [sampler.draw_completed(model, rng).hidden for _ in range(count)]
     return Entries(em), em.stack, np.stack(drawn)
 
 
-def _check_hidden(sampler: GibbsSampler) -> None:
+def _check_hidden(sampler: Sampler) -> None:
     if sampler.size == 0:
         raise MKMCError("the kernels hide nothing: there is nothing to draw.")
 

@@ -19,7 +19,7 @@ EXAMINED = 500
 def warn_of_entries(entries: Entries) -> None:
     """Warn of entries that only the prior determines, and of those without a variance."""
     lower = entries.lower
-    alone = int(entries.prior_only[lower].sum())
+    alone = int(entries.prior_only[0][lower].sum())
     of_model, of_kernels = entries.has_variance
     without = int((~of_model[lower]).sum() + (~of_kernels[:, lower]).sum())
     if alone:
@@ -45,7 +45,7 @@ def warn_of_chains(tree: xr.DataTree) -> None:
     stats: Any = arviz_stats
     parts = [tree["sample_stats"]["lp"].expand_dims(entry=["lp"], axis=2)]
     for name, draws in tree["posterior"].data_vars.items():
-        dim, count = f"{name}_entry", draws.shape[2]
+        dim, count = draws.dims[2], draws.shape[2]
         places = np.linspace(0, count - 1, min(count, EXAMINED)).astype(np.intp)
         own = draws[:, :, places].rename({dim: "entry"})
         parts.append(own.assign_coords(entry=[f"{name} {label}" for label in own["entry"].values]))

@@ -13,18 +13,19 @@ from numpy.typing import NDArray
 from ..em.em import EM
 from ..em.problem import Problem
 from ..errors import MKMCError
-from ..linalg.symmetric import Matrix
 from ..model.prior import WishartPrior
+from ..model.structures import structure_of
 from ..stacks.labels import with_labels
 from ..stacks.matrix import labelled
 from ..stacks.stack import visible_objects
 from ..utils.version import __version__
 from .chains import Chains, Draws, Moments, Plan, State
 from .entries import Entries, Places
-from .gibbs import GibbsSampler
+from .sampler import Parameters, Sampler
+from .samplers import sampler_of
 
-#: The version of the layout of the trees.
-LAYOUT = 1
+#: The version of the layout of the trees: 1 had no sources.
+LAYOUT, FIRST_LAYOUT = 2, 1
 QUANTILES = (0.05, 0.5, 0.95)
 
 
@@ -33,12 +34,12 @@ class PosteriorRun:
     """A run of chains: what they sample, what is kept, and what was drawn."""
 
     stack: xr.DataArray
-    sampler: GibbsSampler
+    sampler: Sampler
     entries: Entries
     plan: Plan
     #: The most draws of all entries that are kept over all chains, unless all draws are.
     most: int
-    starts: Matrix
+    starts: list[Parameters]
     chains: Chains
     interrupted: bool = False
 
@@ -82,28 +83,33 @@ class PosteriorRun:
                 posterior[name] = (("chain", "draw", f"{name}_entry"), values)
                 # The label alone: further coordinates of one variable stop ArviZ's summary.
                 posterior[f"{name}_entry"] = labels[f"{name}_entry"]
+        names = self.stack["kernel"].values
+        if draws.constant.size:
+            posterior["constant"] = ("chain", "draw", "kernel"), draws.constant
+            posterior["kernel"] = names[em.sources.is_estimated]
         constants = labels.assign(
             visible=visible_objects(self.stack),
             degrees_of_freedom=("kernel", em.degrees_of_freedom),
             rank=("kernel", self.sampler.ranks),
             strength=em.prior.strength,
         )
-        if em.prior.scale is not None:
+        if em.prior.scale is not None and not em.sources.shared_constant:
             constants["scale"] = labelled(em.prior.scale_matrix(objects), objects, "scale")
-        matrix, lp = ("chain", "row", "column"), (("chain", "draw"), draws.lp)
+        lp = ("chain", "draw"), draws.lp
         states = self.chains.states
         state = {
             "drawn": ("chain", np.array([own.drawn for own in states])),
-            "factor": (matrix, np.stack([own.factor for own in states])),
             "random": ("chain", np.array([json.dumps(own.random) for own in states])),
+            **_variables([own.parameters for own in states]),
         }
-        models = self.starts @ self.starts.swapaxes(1, 2)
-        start = {"model": (("chain", *pairs), models), "factor": (matrix, self.starts)}
+        models = np.stack([self.sampler.model_at(own).matrix for own in self.starts])
+        start = {"model": (("chain", *pairs), models), **_variables(self.starts)}
         groups = {
             "posterior": posterior,
             "sample_stats": xr.Dataset({"lp": lp}, coords=sampled),
             "observed_data": xr.Dataset({"kernels": self.stack}),
             "constant_data": constants,
+            "sources": em.sources.dataset.assign_coords(kernel=names),
             "start": xr.Dataset(start, coords=chain | pairs),
         }
         if plan.every:
@@ -126,8 +132,9 @@ class PosteriorRun:
             values = np.concatenate([draws.model, draws.hidden], axis=2)
             mean, sd = values.mean(axis=(0, 1)), values.std(axis=(0, 1), ddof=1)
         quantiles = np.quantile(values, QUANTILES, axis=(0, 1))
-        groups["posterior_summary"] = self._summary(np.stack([mean, sd, *quantiles])).assign_coords(
-            kernel=self.stack["kernel"].values, quantile=list(QUANTILES), **pairs
+        summary = self._summary(np.stack([mean, sd, *quantiles]))
+        groups["posterior_summary"] = summary.assign_coords(
+            kernel=names, quantile=list(QUANTILES), **pairs
         )
         groups["state"] = xr.Dataset(state, coords=chain)
         tree = xr.DataTree.from_dict(groups)
@@ -138,6 +145,7 @@ class PosteriorRun:
             "interrupted": int(self.interrupted),
             "every": plan.every,
             "quantile_draws": self.most,
+            "structure": em.structure.name,
         }
         return tree
 
@@ -154,9 +162,10 @@ class PosteriorRun:
         completed[1][~hidden] = 0.0
         pair = ("object", "object_bis")
         summary: dict[str, Any] = {}
+        tied = entries.prior_only
         for name, dims, found, alone, exists in (
-            ("model", pair, model, entries.prior_only, of_model),
-            ("completed", ("kernel", *pair), completed, hidden & entries.prior_only, of_kernels),
+            ("model", pair, model, tied[0], of_model),
+            ("completed", ("kernel", *pair), completed, hidden & tied[1], of_kernels),
         ):
             found[1][~exists] = np.inf
             summary[f"{name}_mean"] = dims, found[0]
@@ -164,7 +173,30 @@ class PosteriorRun:
             summary[f"{name}_quantile"] = ("quantile", *dims), found[2:]
             summary[f"{name}_prior_only"] = dims, alone
             summary[f"{name}_has_variance"] = dims, exists
+        if self.sampler.em.sources.is_estimated.any():
+            summary |= self._summary_of_constants()
         return xr.Dataset(summary)
+
+    def _summary_of_constants(self) -> dict[str, Any]:
+        """Return mean, sd and quantiles of the constants; those that are held have sd 0.
+
+        The density of c falls as c^-(3 + nu) / 2, so that a mean needs nu > 1, a variance nu > 3.
+        """
+        em, draws = self.sampler.em, self.chains.draws.constant
+        drawn, degrees = em.sources.is_estimated, em.degrees_of_freedom[em.sources.is_estimated]
+        mean, sd = em.sources.constant.copy(), np.zeros(len(drawn))
+        quantiles = np.tile(mean, (len(QUANTILES), 1))
+        exists = np.ones(len(drawn), dtype=bool)
+        mean[drawn] = np.where(degrees > 1.0, draws.mean(axis=(0, 1)), np.inf)
+        exists[drawn] = degrees > 3.0
+        sd[drawn] = np.where(exists[drawn], draws.std(axis=(0, 1), ddof=1), np.inf)
+        quantiles[:, drawn] = np.quantile(draws, QUANTILES, axis=(0, 1))
+        return {
+            "constant_mean": ("kernel", mean),
+            "constant_sd": ("kernel", sd),
+            "constant_quantile": (("quantile", "kernel"), quantiles),
+            "constant_has_variance": ("kernel", exists),
+        }
 
     @classmethod
     def from_datatree(cls, tree: xr.DataTree) -> "PosteriorRun":
@@ -177,7 +209,7 @@ class PosteriorRun:
         """
         attrs: dict[Any, Any] = tree.attrs if isinstance(tree, xr.DataTree) else {}
         layout: Any = attrs.get("mkmc_prob_posterior_layout")
-        if np.ndim(layout) or layout != LAYOUT:
+        if np.ndim(layout) or layout not in (FIRST_LAYOUT, LAYOUT):
             raise MKMCError(
                 f"not a posterior of this version of mkmc_prob (layout {LAYOUT}). Pass what "
                 "sample_posterior returns or load_posterior reads."
@@ -197,7 +229,11 @@ class PosteriorRun:
         state = tree["state"].to_dataset()
         observed = with_labels(tree["observed_data"].to_dataset())["kernels"]
         prior = WishartPrior(float(constants["strength"]), constants.get("scale"))
-        problem = Problem.of(observed, prior, constants["degrees_of_freedom"])
+        sources = None
+        if tree.attrs["mkmc_prob_posterior_layout"] != FIRST_LAYOUT:
+            sources = with_labels(tree["sources"].to_dataset())
+        degrees, structure = constants["degrees_of_freedom"], tree.attrs.get("structure", "full")
+        problem = Problem.of(observed, prior, degrees, sources, structure=structure_of(structure))
         stack, em = problem.stack.array, EM.of(problem)
         entries = Entries(em)
         every, most, interrupted = (
@@ -205,7 +241,7 @@ class PosteriorRun:
         )
         plan = Plan(*_places(entries, constants), every=every)
         (drawn,) = set(state["drawn"].values.tolist())
-        count, size = state.sizes["chain"], len(em.objects)
+        count = state.sizes["chain"]
         if most < count or every < 0 or bool(every) != ("thinned_posterior" in tree):
             raise ValueError("every, quantile_draws")
 
@@ -222,7 +258,16 @@ class PosteriorRun:
         lp = numbers("sample_stats/lp", drawn)
         model = numbers("posterior/model", drawn, len(plan.model))
         hidden = numbers("posterior/hidden", drawn, len(plan.hidden))
-        factors, starts = numbers("state/factor", size, size), numbers("start/factor", size, size)
+        constant = numbers("posterior/constant", drawn, int(em.sources.is_estimated.sum()))
+        sampler = sampler_of(em)
+        shapes = sampler.shapes
+        current, starts = (
+            [dict(zip(shapes, own, strict=True)) for own in zip(*found, strict=True)]
+            for found in (
+                [numbers(f"{group}/{name}", *shape) for name, shape in shapes.items()]
+                for group in ("state", "start")
+            )
+        )
         sizes = (entries.size_model, entries.size_hidden) if every else (0, 0)
         number = -(-drawn // max(every, 1))
         thinned = [
@@ -233,14 +278,23 @@ class PosteriorRun:
         number = drawn if every else 0
         moments = [Moments(number, *own) for own in zip(means, squares, strict=True)]
         states = []
-        for factor, text in zip(factors, state["random"].values.tolist(), strict=True):
+        for own, text in zip(current, state["random"].values.tolist(), strict=True):
             np.random.PCG64().state = json.loads(text)  # raises if it is no state
-            states.append(State(factor, json.loads(text), drawn))
+            states.append(State(own, json.loads(text), drawn))
         chains = Chains(
-            states, moments, [Draws(lp, model, hidden, np.concatenate(thinned, axis=2))]
+            states, moments, [Draws(lp, model, hidden, constant, np.concatenate(thinned, axis=2))]
         )
-        sampler = GibbsSampler(em)
         return cls(stack, sampler, entries, plan, most, starts, chains, bool(interrupted))
+
+
+def _variables(parameters: list[Parameters]) -> dict[str, Any]:
+    """Return the parameters of the chains as variables of a Dataset."""
+    dims: dict[str, tuple[str, ...]] = {"factor": ("row", "column"), "constant": ("kernel",)}
+    dims |= {"loadings": ("row", "column"), "noise": ("row",)}
+    return {
+        name: (("chain", *dims[name]), np.stack([own[name] for own in parameters]))
+        for name in parameters[0]
+    }
 
 
 def _places(entries: Entries, constants: xr.Dataset) -> tuple[Places, Places]:

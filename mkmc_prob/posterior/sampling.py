@@ -12,9 +12,10 @@ import numpy as np
 import xarray as xr
 
 from ..em.em import EM
-from ..em.problem import DEFAULT_STRENGTH, Problem, one_prior
+from ..em.problem import DEFAULT_STRENGTH, one_prior, problem_of
 from ..errors import ConvergenceWarning, KernelError, MKMCError, warn
 from ..model.prior import WishartPrior
+from ..model.structures import Structure
 from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.stack import warn_of_scales
 from ..utils.arguments import checked, choice, whole
@@ -23,9 +24,9 @@ from ..utils.netcdf import open_tree, write_netcdf
 from ..utils.processes import interrupts_held
 from .chains import Chains, Moments, Plan, run_chains, start_chain
 from .entries import Entries
-from .gibbs import GibbsSampler
 from .mixing import warn_of_chains, warn_of_entries
 from .run import PosteriorRun
+from .samplers import sampler_of
 
 #: All entries are kept if their draws take no more bytes than this.
 ALL_BYTES = 2**27
@@ -45,7 +46,9 @@ def sample_posterior(
     stack: xr.DataArray,
     *,
     degrees_of_freedom: DegreesOfFreedom,
-    sources: str = "identical",
+    sources: str | xr.Dataset = "adaptive",
+    sharing: DegreesOfFreedom = 1.0,
+    structure: str | Structure = "full",
     strength: float | None = None,
     prior: WishartPrior | None = None,
     draws: int = 1000,
@@ -61,9 +64,10 @@ def sample_posterior(
 
     Equation :eq:`eq-posterior` of the derivation.
 
-    The draws come from Gibbs sampling with data augmentation, the stochastic counterpart of EM
-    (`GibbsSampler` compares the updates of both). It has no tuning parameters; the `tune` draws
-    only let a chain forget its start.
+    The model is that of `fit` with the same arguments. The draws come from Gibbs sampling with data
+    augmentation, the stochastic counterpart of EM: `GibbsSampler` compares the updates of both, and
+    `FactorGibbsSampler` does for models of few factors. It has no tuning parameters; the `tune`
+    draws only let a chain forget its start.
 
     Parameters
     ----------
@@ -71,11 +75,23 @@ def sample_posterior(
         The incomplete kernels, from `stack_kernels`. It is not changed.
     degrees_of_freedom
         nu_k, the number of independent features of kernel k: nu_k Q(k) ~ Wishart(nu_k, M). A whole
-        number that is at least the rank of the visible block, or any number above l - 1; one for
+        number that is at least the rank of the visible block, or any number above l - 1 (above l
+        if the kernel has a constant, and l more if its sharing is between 0 and 1); one for
         all kernels, one per kernel, or labeled by kernel. It determines the width of the posterior,
         so there is no default. Dependent features count for fewer than their number.
     sources
-        Only "identical", the paper's model.
+        How each kernel relates to the model matrix, as in `fit`. "adaptive": each kernel has a
+        scale and a constant. The scales, and the constant that all kernels share, are estimated by
+        moments and held. The variance c_k of each kernel's constant, in units of its scale, is
+        drawn; the prior of sqrt(c_k) is half-Cauchy with scale 1. "identical": the paper's model,
+        without scales and constants. A Dataset like ``result.sources`` holds all of them at its
+        values; constants that are NaN are drawn.
+    sharing
+        As in `fit`; held.
+    structure
+        The structure of the model matrix, as in `fit`: "full", ``PPCA(rank)`` or
+        ``FactorAnalysis(rank)``. For these two every nu_k must be a whole number, and the prior is
+        that of `FactorGibbsSampler`, which is not the penalty that `fit` maximizes.
     strength, prior
         As in `fit`: lambda, or the prior itself; one of them is needed. `select_strength` chooses
         lambda for the same degrees of freedom: it is relative to their sum. The prior is used in
@@ -106,10 +122,13 @@ def sample_posterior(
     -------
     xarray.DataTree
         In ArviZ's schema: ``posterior`` (``model`` over ``model_entry``, ``hidden`` over
-        ``hidden_entry``), ``sample_stats`` (``lp``, the log-posterior of the precision without
-        its constant: the penalized log-likelihood of `fit`), ``observed_data`` and
-        ``constant_data``. In addition: ``posterior_summary`` (mean, sd and quantiles of every
-        entry of the model and of the completed kernels, and what the data say of each), ``start``
+        ``hidden_entry``, and ``constant`` over those kernels whose constant is drawn),
+        ``sample_stats`` (``lp``, the log-posterior of the precision, and of the square roots of
+        the constants that are drawn, up to a constant: for the full structure the penalized
+        log-likelihood of `fit`, less log(1 + c_k) for each of these), ``observed_data`` and
+        ``constant_data``. In addition: ``sources`` (NaN for constants that are drawn),
+        ``posterior_summary`` (mean, sd and quantiles of every entry of the model and of the
+        completed kernels, and of every constant, and what the data say of each), ``start``
         (the dispersed starts), ``state`` (for `continue_posterior`) and, if not all entries are
         kept in full, ``thinned_posterior``.
 
@@ -132,7 +151,8 @@ def sample_posterior(
     IdentifiabilityWarning
         If the prior alone determines entries, or entries have no variance: use their quantiles.
     MKMCWarning
-        If the scales of the kernels differ by more than a factor of 10.
+        With ``sources="identical"``, if the scales of the kernels differ by more than a factor of
+        10.
 
     Notes
     -----
@@ -143,9 +163,9 @@ def sample_posterior(
         C D (F + 1) + E (R + 2 C) + (6 K + 5 + 3 C) l^2,
 
     its second term only if not all entries are kept in full. To this come the labels of the F
-    entries, and flags of (K + 1) l^2 entries, a byte or two each. The sampler itself takes about
-    (3 K + 10) l^2, and a running chain another E (R / C + 6). The first term is held three
-    times while the result is put together.
+    entries, and flags of (K + 1) l^2 entries, a byte or two each. The sampler of the full structure
+    takes about (3 K + 12 + G) l^2, G being the number of different sharings, and a running chain
+    another E (R / C + 6). The first term is held three times while the result is put together.
 
     Examples
     --------
@@ -155,7 +175,7 @@ def sample_posterior(
     >>> features = np.random.default_rng(0).standard_normal((2, 3, 30))
     >>> stack = stack_kernels(features @ features.transpose(0, 2, 1) / 30,
     ...                       visible=[[1, 1, 0], [1, 1, 1]], objects=["a", "b", "c"])
-    >>> tree = sample_posterior(stack, degrees_of_freedom=30, strength=1.0, seed=1)
+    >>> tree = sample_posterior(stack, degrees_of_freedom=30, strength=3.0, seed=1)
     >>> tree["posterior"]["hidden"].sizes
     Frozen({'chain': 4, 'draw': 1000, 'hidden_entry': 3})
     >>> tree["posterior"]["hidden_entry"].values.tolist()
@@ -172,21 +192,24 @@ def sample_posterior(
     prior = one_prior(DEFAULT_STRENGTH if strength is None else strength, prior)
     most = whole(least=chains)(quantile_draws, "quantile_draws")
     seeds = _spawned(seed, chains)
-    if not isinstance(sources, str) or sources != "identical":
-        raise KernelError(
-            f"sources: {sources!r} found; sample_posterior draws from the paper's model only, "
-            '"identical". Leave it out, and compare with fit(stack, sources="identical").'
-        )
-    problem = Problem.of(stack, prior, degrees_of_freedom)
-    stack, sampler = problem.stack.array, GibbsSampler(EM.of(problem))
+    problem = problem_of(
+        stack,
+        prior,
+        degrees_of_freedom=degrees_of_freedom,
+        sources=sources,
+        sharing=sharing,
+        structure=structure,
+    )
+    stack, sampler = problem.stack.array, sampler_of(EM.of(problem))
     entries = Entries(sampler.em)
     plan = _plan(entries, keep, draws, chains, most)
-    warn_of_scales(stack)
+    if problem.sources.is_identical:
+        warn_of_scales(stack)
     warn_of_entries(entries)
     states = [start_chain(sampler, np.random.Generator(np.random.PCG64(own))) for own in seeds]
     none = np.zeros(entries.size if plan.every else 0)
     standing = Chains(states, [Moments(0, none, none)] * chains, [])
-    starts = np.stack([state.factor for state in states])
+    starts = [state.parameters for state in states]
     run = PosteriorRun(stack, sampler, entries, plan, most, starts, standing)
     return _finished(run, tune=tune, draws=draws, workers=workers, progress=progress)
 

@@ -104,7 +104,7 @@ def posterior_says(found):
     for numbers, values in zip(said, shown, strict=True):
         np.testing.assert_allclose(numbers, values, atol=0.01)
     assert f"The true entry is {true:.2f}." in TEXT["posterior"]
-    assert found["nu"].values.tolist() == [10, 12, 5]
+    assert found["nu"].values.tolist() == [12, 14, 8]
 
 
 def uncertainty_says(found):

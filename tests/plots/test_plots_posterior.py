@@ -24,8 +24,7 @@ mpl_image = pytest.mark.mpl_image_compare(style="default", remove_text=True, tol
 #: These tests use short runs and do not depend on mixing.
 short = pytest.mark.filterwarnings("ignore:R-hat|the effective:mkmc_prob.ConvergenceWarning")
 OBJECTS = list("abcdef")
-MODEL = {"degrees_of_freedom": 12, "strength": 4.0}
-PAPER = {**MODEL, "sources": "identical"}
+PAPER = {"degrees_of_freedom": 12, "strength": 4.0, "sources": "identical"}
 SHORT = {"draws": 40, "tune": 5, "seed": 1}
 PICTURES = ["plot_intervals", "plot_uncertainty", "plot_estimate_on_posterior"]
 
@@ -60,24 +59,23 @@ def result(truth_and_stack):
 
 @pytest.fixture(scope="module")
 def posterior(truth_and_stack):
-    return sample_posterior(truth_and_stack[1], draws=500, tune=50, seed=1, **MODEL)
+    return sample_posterior(truth_and_stack[1], draws=500, tune=50, seed=1, **PAPER)
 
 
 def tied_by_nothing(draws=500):
     """The last object is alone in its kernel: the prior alone ties it to the others."""
     _, stack = stacks([[1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]], objects=[10, 20, 30, 40])
     with pytest.warns(IdentifiabilityWarning, match="the prior alone"):
-        return sample_posterior(stack, draws=draws, tune=50, seed=2, **MODEL)
+        return sample_posterior(stack, draws=draws, tune=50, seed=2, **PAPER)
 
 
 def without_variance(draws=500):
     """One feature of two objects, and a kernel in which nothing is visible."""
     kernel = np.array([[1.0, 0.5], [0.5, 0.25]])
     stack = stack_kernels(np.stack([kernel, kernel]), visible=[[1, 1], [0, 0]])
+    options = PAPER | {"degrees_of_freedom": 1, "strength": 0.5}
     with pytest.warns(IdentifiabilityWarning, match="have no variance"):
-        return sample_posterior(
-            stack, degrees_of_freedom=1, strength=0.5, draws=draws, tune=50, seed=3
-        )
+        return sample_posterior(stack, draws=draws, tune=50, seed=3, **options)
 
 
 @mpl_image
@@ -189,7 +187,7 @@ def test_of_many_hidden_entries_some_are_spread_evenly():
     visible = np.ones((2, 12), dtype=bool)
     visible[0, :3] = visible[1, 9:] = False
     _, stack = stacks(visible)
-    tree = sample_posterior(stack, **MODEL, **SHORT)
+    tree = sample_posterior(stack, **PAPER, **SHORT)
     labels = tree["posterior"]["hidden_entry"].values.tolist()
     assert len(labels) == 66
     names = [name.replace(":", ",") for name in tick_names(plots.plot_intervals(tree))]
@@ -204,9 +202,9 @@ def test_of_many_hidden_entries_some_are_spread_evenly():
 @short
 def test_entries_that_are_not_kept_in_full_have_thinned_draws(truth_and_stack):
     _, stack = truth_and_stack
-    whole = sample_posterior(stack, keep="all", **MODEL, **SHORT)
+    whole = sample_posterior(stack, keep="all", **PAPER, **SHORT)
     keep = [("text", "f", "a"), ("c", "d")]
-    some = sample_posterior(stack, keep=keep, quantile_draws=40, **MODEL, **SHORT)
+    some = sample_posterior(stack, keep=keep, quantile_draws=40, **PAPER, **SHORT)
     wanted = {
         ("text", "f", "a"): ("hidden", "text, f, a", 1),
         ("c", "d"): ("model", "d, c", 1),
@@ -221,13 +219,13 @@ def test_entries_that_are_not_kept_in_full_have_thinned_draws(truth_and_stack):
     # Evenly spread over those kept in full, or over all if none of these is.
     assert tick_names(plots.plot_intervals(some)) == ["text: f, a"]
     assert len(tick_names(plots.plot_intervals(some, kernel="image"))) == 11
-    of_model = sample_posterior(stack, keep=[("c", "d")], **MODEL, **SHORT)
+    of_model = sample_posterior(stack, keep=[("c", "d")], **PAPER, **SHORT)
     assert len(tick_names(plots.plot_intervals(of_model))) == 17
 
 
 @short
 def test_a_posterior_that_was_saved_is_drawn_alike(truth_and_stack, tmp_path):
-    tree = sample_posterior(truth_and_stack[1], **MODEL, **SHORT)
+    tree = sample_posterior(truth_and_stack[1], **PAPER, **SHORT)
     save_posterior(tree, tmp_path / "posterior.nc")
     again = load_posterior(tmp_path / "posterior.nc")
     drawn, expected = (plots.plot_intervals(given) for given in (again, tree))
@@ -276,7 +274,7 @@ def test_an_estimate_that_is_not_the_mode_of_this_posterior_is_said_to_be_none(
         fit(stack, sources="identical", strength=0.1),
         fit(stack, **PAPER | {"strength": 4.5}),
         fit(stack, **PAPER | {"degrees_of_freedom": [12, 12, 13]}),
-        fit(stack, **MODEL),
+        fit(stack, **PAPER | {"sources": "adaptive"}),
         fit(truth, **PAPER),
         fit(stack, **PAPER, prior=type(result.prior)(4.0, scale)),
     ):
@@ -284,6 +282,16 @@ def test_an_estimate_that_is_not_the_mode_of_this_posterior_is_said_to_be_none(
         assert legend_of(ax)[-1] == "EM estimate\n(other prior, ν or data)"
     panels = plots.plot_estimate_on_posterior(posterior, other, entries=[("a", "a")])
     assert legend_of(panels[0])[-1] == "EM estimate\n(other prior, ν or data)"
+
+
+@short
+def test_a_fit_of_the_same_sources_is_the_estimate(truth_and_stack):
+    _, stack = truth_and_stack
+    adaptive = PAPER | {"sources": "adaptive"}
+    tree = sample_posterior(stack, **adaptive, **SHORT)
+    for options, note in (({}, ""), ({"sharing": 0.5}, "\n(other prior, ν or data)")):
+        ax = plots.plot_intervals(tree, estimate=fit(stack, **adaptive, **options))
+        assert f"EM estimate{note}" in legend_of(ax)
 
 
 def test_far_points_are_in_view(posterior, result):
@@ -386,7 +394,7 @@ def test_kernels_of_one_value_and_of_zeros_are_drawn():
     kernels = np.stack([np.zeros((3, 3)), np.ones((3, 3)), np.eye(3)])
     stack = stack_kernels(kernels, visible=[[1, 1, 0], [1, 0, 0], [1, 1, 1]])
     with pytest.warns(MKMCWarning, match="scales differ"):
-        tree = sample_posterior(stack, **MODEL, **SHORT)
+        tree = sample_posterior(stack, **PAPER, **SHORT)
     with pytest.warns(MKMCWarning, match="scales differ"):
         result = fit(stack, **PAPER)
     axes = plots.plot_uncertainty(tree)
@@ -475,7 +483,7 @@ def test_names_are_drawn_as_they_are():
     names = ["$\\frac", "_b and a long name of several words", "c" * 80]
     objects = ["_x", "$y$", "an object with many words in its name", "{z} %s"]
     _, stack = stacks([[1, 1, 1, 0], [0, 1, 1, 1], [1, 1, 0, 1]], objects, names)
-    tree = sample_posterior(stack, **MODEL, **SHORT)
+    tree = sample_posterior(stack, **PAPER, **SHORT)
     result = fit(stack, **PAPER)
     ax = plots.plot_intervals(tree, estimate=result)
     ax.figure.canvas.draw()
@@ -499,7 +507,7 @@ def test_names_are_drawn_as_they_are():
 def test_names_that_could_be_mistaken_are_told_apart():
     objects = ["a", "b, a", "a, b"]
     _, stack = stacks([[1, 1, 1], [1, 1, 0]], objects, ["model", "other"])
-    tree = sample_posterior(stack, **MODEL, **SHORT)
+    tree = sample_posterior(stack, **PAPER, **SHORT)
     ax = plots.plot_intervals(tree, [("a", "b, a"), ("a, b", "a")])
     assert tick_names(ax) == ["model matrix: 'a', 'b, a'", "model matrix: 'a, b', 'a'"]
     ax = plots.plot_intervals(tree, [("a", "a"), ("other", "a, b", "a")])
@@ -612,7 +620,7 @@ def test_other_labels_are_refused(posterior, result, truth, truth_and_stack):
 
 @short
 def test_nothing_hidden_is_nothing_to_draw(truth):
-    tree = sample_posterior(truth, **MODEL, **SHORT)
+    tree = sample_posterior(truth, **PAPER, **SHORT)
     with pytest.raises(MKMCError, match=r"nothing to draw: no kernel hides an entry.*of the model"):
         plots.plot_intervals(tree)
     assert tick_names(plots.plot_intervals(tree, [("a", "b")])) == ["model: a, b"]

@@ -8,10 +8,10 @@ from strategies import random_covariance
 
 from mkmc_prob import (
     EM,
+    PPCA,
     IndefiniteKernelError,
     KernelError,
     LabelError,
-    Sources,
     WishartPrior,
     stack_kernels,
 )
@@ -208,7 +208,7 @@ def test_the_cost_does_not_grow_with_the_degrees_of_freedom():
     seen = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]])
     for nu in (2, 3, 4, 5, 10**6):
         sampler = sampler_of([factor @ factor.T, np.eye(6)], seen, [nu, 6])
-        part = sampler._parts[0]
+        part, _ = sampler._groups[0].kernels
         assert sampler.ranks[0] == 2
         assert part.extra == min(nu - 2, 2)
         drawn = sampler.draw_completed(GaussianModel(np.eye(6)), rng)
@@ -302,10 +302,9 @@ def test_a_model_of_other_objects_is_refused():
         sampler.draw_completed(matrix, rng)
     with pytest.raises(KernelError, match=r"second_moment: shape \(2, 2\) found"):
         sampler.draw_model(np.eye(2), rng)
-    stack = stack_kernels(np.eye(3)[None], visible=[[1, 1, 0]])
-    adaptive = EM(stack, WishartPrior(1.0), sources=Sources.estimated(stack))
-    with pytest.raises(KernelError, match="em: it has sources; pass one without"):
-        GibbsSampler(adaptive)
+    few = EM(stack, WishartPrior(1.0), structure=PPCA(1))
+    with pytest.raises(KernelError, match=r'em: the structure PPCA\(1\) found; "full"'):
+        GibbsSampler(few)
     with pytest.raises(KernelError, match="em: str found"):
         GibbsSampler("x")
     with pytest.raises(IndefiniteKernelError, match="not positive definite"):

@@ -10,6 +10,7 @@ from scipy import stats
 from test_posterior import short, small_stack
 
 from mkmc_prob import (
+    EM,
     KernelError,
     LabelError,
     MKMCError,
@@ -136,10 +137,15 @@ def test_arguments_that_do_not_belong_are_refused():
         sample_completed(result, draws=2, degrees_of_freedom=1.5, seed=1)
 
 
-def test_a_fit_of_another_model_than_the_papers_is_refused():
-    for model in ({}, {"sharing": 0.5}):
-        with pytest.raises(KernelError, match=r'Fit with sources="identical"'):
-            sample_completed(fit(small_stack(), **model), draws=2, degrees_of_freedom=9, seed=1)
+@plug_in
+@pytest.mark.parametrize("model", [{}, {"sharing": [0.5, 1.0]}, {"structure": "PPCA(2)"}])
+def test_plug_in_draws_of_a_fit_with_sources_have_its_expectations(model):
+    result = fit(small_stack(), strength=2.0, **model)
+    given = {"structure": result.structure, "sources": result.sources}
+    expected = EM(result.observed, result.prior, **given).complete(result.model)
+    drawn = sample_completed(result, draws=2000, degrees_of_freedom=9, seed=1)
+    error = drawn.std("imputation").values / np.sqrt(2000)
+    np.testing.assert_array_less(np.abs(drawn.mean("imputation") - expected), 5 * error + 1e-12)
 
 
 @short

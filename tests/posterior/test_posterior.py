@@ -5,18 +5,24 @@ import warnings
 import numpy as np
 import plain
 import pytest
+import xarray as xr
 from scipy import stats
 from strategies import random_covariance
 
 from mkmc_prob import (
+    EM,
     ConvergenceWarning,
     IdentifiabilityWarning,
     KernelError,
     LabelError,
     WishartPrior,
     fit,
+    pool_estimates,
+    reduce_rank,
+    sample_completed,
     stack_kernels,
 )
+from mkmc_prob.model.gaussian import GaussianModel
 from mkmc_prob.posterior.sampling import continue_posterior, sample_posterior
 from mkmc_prob.posterior.tree import posterior_entry, posterior_models
 
@@ -59,7 +65,14 @@ def test_two_objects_by_brute_force():
     stack = stack_kernels(kernels, visible=[[1, 1], [1, 0], [0, 1]], objects=["a", "b"])
     prior = WishartPrior(strength, scale)
     tree = sample_posterior(
-        stack, degrees_of_freedom=nu, prior=prior, draws=1500, tune=100, seed=3, strength=strength
+        stack,
+        degrees_of_freedom=nu,
+        sources="identical",
+        prior=prior,
+        draws=1500,
+        tune=100,
+        seed=3,
+        strength=strength,
     )
     rng = np.random.default_rng(4)
     degrees = strength + 3 + nu[0]
@@ -99,9 +112,8 @@ def test_two_objects_by_brute_force():
 def test_nothing_missing_is_direct_wishart_draws():
     rng = np.random.default_rng(5)
     kernels = np.array([random_covariance(rng, 3) for _ in range(2)])
-    tree = sample_posterior(
-        stack_kernels(kernels), degrees_of_freedom=[4, 6.5], strength=1.5, tune=1, seed=6
-    )
+    options = {"degrees_of_freedom": [4, 6.5], "strength": 1.5, "tune": 1, "seed": 6}
+    tree = sample_posterior(stack_kernels(kernels), sources="identical", **options)
     assert "hidden" not in tree["posterior"]
     models = posterior_models(tree).values.reshape(-1, 3, 3)
     total = 1.5 * np.eye(3) + 4 * kernels[0] + 6.5 * kernels[1]
@@ -120,7 +132,8 @@ def test_nothing_missing_is_direct_wishart_draws():
 @short
 def test_the_log_posterior_is_the_penalized_log_likelihood_of_the_model_drawn():
     stack = small_stack()
-    tree = sample_posterior(stack, degrees_of_freedom=[9, 10], strength=0.7, **SHORT)
+    options = {"sources": "identical", "strength": 0.7} | SHORT
+    tree = sample_posterior(stack, degrees_of_freedom=[9, 10], **options)
     models = posterior_models(tree)
     for chain, draw in [(0, 0), (1, 17), (3, 59)]:
         expected = plain.penalized_log_likelihood(
@@ -138,8 +151,8 @@ def test_the_log_posterior_is_the_penalized_log_likelihood_of_the_model_drawn():
 def test_no_draw_is_likelier_than_the_fit():
     """EM's estimate is the mode of the posterior of the precision."""
     stack = small_stack()
-    tree = sample_posterior(stack, degrees_of_freedom=9, strength=1.0, draws=600, seed=8)
     paper = {"sources": "identical", "degrees_of_freedom": 9, "strength": 1.0}
+    tree = sample_posterior(stack, draws=600, seed=8, **paper)
     best = fit(stack, **paper, tol=1e-9).penalized_log_likelihood
     assert float(tree["sample_stats"]["lp"].max()) < best
 
@@ -150,7 +163,9 @@ def test_unseen_objects_have_the_priors_distribution():
     kernels = np.array([random_covariance(rng, 3) for _ in range(2)])
     stack = stack_kernels(kernels, visible=[[1, 1, 0], [1, 1, 0]])
     with pytest.warns(IdentifiabilityWarning, match="prior alone determines 3 of 6"):
-        tree = sample_posterior(stack, degrees_of_freedom=500, strength=1.5, seed=10)
+        tree = sample_posterior(
+            stack, degrees_of_freedom=500, sources="identical", strength=1.5, seed=10
+        )
     models = posterior_models(tree).values.reshape(-1, 3, 3)
     rest = 1 / np.linalg.inv(models)[:, 2, 2]
     # P_oo ~ Wishart(lambda + l + 1, 1 / lambda) of size one.
@@ -166,7 +181,7 @@ def test_entries_without_a_variance_are_flagged(strength, nu, exists):
     """Complete data: the inverse Wishart has a variance if its degrees exceed l + 3."""
     assert (strength + 2 + 1 + nu > 2 + 3) == bool(exists)
     stack = stack_kernels(np.ones((1, 2, 2)))
-    options = dict(degrees_of_freedom=nu, strength=strength, **SHORT)
+    options = dict(degrees_of_freedom=nu, sources="identical", strength=strength, **SHORT)
     if exists:
         tree = sample_posterior(stack, **options)
     else:
@@ -184,7 +199,9 @@ def test_an_unseen_object_beside_one_seen_often(strength, exists):
     """M_oo has tails like an inverse gamma of shape (lambda + l + 1) / 2, 2 at lambda = 1."""
     stack = stack_kernels(np.ones((2, 2, 2)), visible=[[1, 0], [1, 0]])
     with pytest.warns(IdentifiabilityWarning):
-        tree = sample_posterior(stack, degrees_of_freedom=30, strength=strength, **SHORT)
+        tree = sample_posterior(
+            stack, degrees_of_freedom=30, sources="identical", strength=strength, **SHORT
+        )
     summary = tree["posterior_summary"]
     np.testing.assert_array_equal(summary["model_has_variance"], [[1, 1], [1, exists]])
     np.testing.assert_array_equal(summary["completed_has_variance"], [[[1, 1], [1, exists]]] * 2)
@@ -261,7 +278,7 @@ def test_where_there_are_many_entries_some_are_spread_over_all(monkeypatch):
 @short
 def test_nothing_need_be_kept():
     tree = sample_posterior(small_stack(), degrees_of_freedom=9, strength=1.0, keep=[], **SHORT)
-    assert not tree["posterior"].data_vars
+    assert list(tree["posterior"].data_vars) == ["constant"]
     assert continue_posterior(tree, draws=5)["sample_stats"].sizes["draw"] == 65
 
 
@@ -295,7 +312,7 @@ def test_arviz_stats_diagnoses_the_tree(mixed):
     import arviz_stats
 
     table = arviz_stats.summary(mixed, round_to="none")
-    assert len(table) == 15 + mixed["posterior"].sizes["hidden_entry"]
+    assert len(table) == 15 + mixed["posterior"].sizes["hidden_entry"] + 2
     assert "model[b, a]" in table.index
     assert (table["r_hat"].astype(float) < 1.01).all()
     assert (table["ess_bulk"].astype(float) > 400).all()
@@ -399,3 +416,118 @@ def test_the_memory_is_what_the_formula_says(keep):
         if values.dtype.kind == "f"
     )
     assert numbers == pytest.approx(8 * formula, rel=0.02)
+
+
+# Sources
+
+
+def offset_stack():
+    """Return `small_stack` in other units, with constants."""
+    stack = small_stack()
+    stack[1] *= 100.0
+    return stack + np.array([0.5, 30.0])[:, None, None]
+
+
+@short
+def test_constants_are_drawn_kept_and_summarized():
+    options = {"degrees_of_freedom": 12, "strength": 5.0} | SHORT
+    tree = sample_posterior(offset_stack(), **options)
+    draws = tree["posterior"]["constant"]
+    assert draws.dims == ("chain", "draw", "kernel")
+    assert draws["kernel"].values.tolist() == ["Q1", "Q2"]
+    assert (draws > 0.0).all()
+    summary = tree["posterior_summary"]
+    np.testing.assert_allclose(summary["constant_mean"], draws.mean(("chain", "draw")))
+    np.testing.assert_allclose(
+        summary["constant_quantile"], draws.quantile([0.05, 0.5, 0.95], ("chain", "draw"))
+    )
+    assert summary["constant_has_variance"].all()
+    assert np.isnan(tree["sources"]["constant"]).all()
+    assert tree["sources"]["sharing"].values.tolist() == [1.0, 1.0]
+    # The log posterior: that of a fit with these constants, less the half-Cauchy's log(1 + c).
+    models, stack = posterior_models(tree).values, offset_stack()
+    for chain, draw in [(0, 0), (2, 47)]:
+        c = draws.values[chain, draw]
+        held = tree["sources"].to_dataset().assign(constant=("kernel", c))
+        em = EM(stack, WishartPrior(5.0), 12, held)
+        objects = stack["object"].values
+        level = em.penalized_log_likelihood(GaussianModel(models[chain, draw], objects=objects))
+        expected = level - np.log1p(c).sum()
+        assert tree["sample_stats"]["lp"].values[chain, draw] == pytest.approx(expected, rel=1e-9)
+
+
+@short
+def test_constants_that_are_held_are_constants():
+    sources = fit(offset_stack()).sources
+    options = {"degrees_of_freedom": 12, "strength": 2.0} | SHORT
+    tree = sample_posterior(offset_stack(), sources=sources, **options)
+    assert "constant" not in tree["posterior"]
+    assert "constant_mean" not in tree["posterior_summary"]
+    np.testing.assert_array_equal(tree["sources"]["constant"], sources["constant"])
+    sources["constant"][0] = np.nan
+    tree = sample_posterior(offset_stack(), sources=sources, **options)
+    assert tree["posterior"]["constant"]["kernel"].values.tolist() == ["Q1"]
+    summary = tree["posterior_summary"]
+    assert (summary["constant_sd"].values > 0).tolist() == [True, False]
+    assert summary["constant_mean"].values[1] == sources["constant"].values[1]
+
+
+@short
+@pytest.mark.parametrize(("nu", "mean", "variance"), [(1, 0, 0), (3, 1, 0), (4, 1, 1)])
+def test_constants_without_moments_are_flagged(nu, mean, variance):
+    """The density of c falls as c^-(3 + nu) / 2."""
+    stack = stack_kernels(np.ones((2, 3, 3)) + np.eye(3))
+    options = {"degrees_of_freedom": [nu, 9], "strength": 3.0} | SHORT
+    reduced = reduce_rank(stack, [nu, 3])
+    summary = sample_posterior(reduced, **options)["posterior_summary"]
+    assert np.isfinite(summary["constant_mean"].values[0]) == mean
+    assert np.isfinite(summary["constant_sd"].values[0]) == variance
+    assert summary["constant_has_variance"].values.tolist() == [variance, True]
+    assert np.isfinite(summary["constant_quantile"]).all()
+
+
+@short
+def test_a_fit_hands_its_model_on():
+    model = {"degrees_of_freedom": 12, "strength": 2.0, "sharing": [1.0, 0.5]}
+    tree = fit(offset_stack(), **model).sample_posterior(**SHORT)
+    options = model | SHORT
+    expected = sample_posterior(offset_stack(), **options)
+    xr.testing.assert_allclose(tree["posterior"].to_dataset(), expected["posterior"].to_dataset())
+    paper = fit(small_stack(), strength=2.0, degrees_of_freedom=12, sources="identical")
+    assert "constant" not in paper.sample_posterior(**SHORT)["posterior"]
+    few = fit(offset_stack(), structure="PPCA(2)", **model)
+    assert few.sources.attrs["shared_constant"] > 0.0
+    tree = few.sample_posterior(**SHORT)
+    expected = sample_posterior(offset_stack(), structure="PPCA(2)", **options)
+    xr.testing.assert_allclose(tree["posterior"].to_dataset(), expected["posterior"].to_dataset())
+    assert tree.attrs["structure"] == "PPCA(2)"
+    with pytest.raises(KernelError, match="degrees_of_freedom of kernel 'Q1': 1 found"):
+        fit(offset_stack()).sample_posterior(**SHORT)
+
+
+@short
+def test_pooling_takes_a_posterior_with_sources():
+    options = {"degrees_of_freedom": 12, "strength": 2.0} | SHORT
+    tree = sample_posterior(offset_stack(), sharing=[1.0, 0.5], **options)
+    completed = sample_completed(tree, draws=20, observed=offset_stack())
+    assert np.linalg.eigvalsh(completed.values).min() > -1e-10
+    pooled = pool_estimates(lambda stack: stack.mean(("object", "object_bis")), completed)
+    incomplete = offset_stack().isnull().any(("object", "object_bis"))
+    np.testing.assert_array_equal(pooled["lower"] < pooled["upper"], incomplete)
+
+
+def test_sampling_few_factors_flags_objects_that_nothing_shows():
+    """d_i is inverse gamma with shape (lambda + a) / 2 there, 1.55 at lambda = 3."""
+    kernels = np.array([random_covariance(np.random.default_rng(0), 4)] * 2)
+    stack = stack_kernels(kernels, visible=[[1, 1, 1, 0], [1, 1, 1, 0]])
+    options = {"degrees_of_freedom": 5, "strength": 3.0, "draws": 4, "tune": 0, "seed": 1}
+    for structure, exists in (("FactorAnalysis(1)", False), ("PPCA(1)", True)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = sample_posterior(stack, structure=structure, **options)
+        flags = tree["posterior_summary"]["model_has_variance"].values
+        assert flags[3, 3] == exists
+        assert flags[:3].all()
+        flags = tree["posterior_summary"]["completed_has_variance"].values
+        assert (flags[:, 3, 3] == exists).all()
+        assert flags[:, :, :3].all()

@@ -101,11 +101,11 @@ def interrupted_at(monkeypatch, at):
 
     original = GibbsSampler.draw_completed
 
-    def strike(self, model, rng):
+    def strike(self, model, rng, constants):
         strike.calls += 1
         if strike.calls == at:
             raise KeyboardInterrupt
-        return original(self, model, rng)
+        return original(self, model, rng, constants)
 
     strike.calls = 0
     monkeypatch.setattr(GibbsSampler, "draw_completed", strike)
@@ -188,7 +188,7 @@ def test_a_real_signal_ends_a_real_run(workers, tmp_path):
     ("options", "error", "message"),
     [
         ({"degrees_of_freedom": 2}, KernelError, "degrees_of_freedom of kernel 'Q1': 2 found"),
-        ({"degrees_of_freedom": [9, 3.5]}, KernelError, "of kernel 'Q2': 3.5 found.*above 4"),
+        ({"degrees_of_freedom": [9, 3.5]}, KernelError, "of kernel 'Q2': 3.5 found.*above 5"),
         ({"degrees_of_freedom": -1}, KernelError, "degrees_of_freedom of kernel 'Q1'"),
         ({"degrees_of_freedom": [9]}, KernelError, "1 numbers for 2 kernels"),
         ({"degrees_of_freedom": {"Q1": 9}}, LabelError, "none for kernel 'Q2'"),
@@ -205,12 +205,11 @@ def test_a_real_signal_ends_a_real_run(workers, tmp_path):
         ({"seed": np.random.PCG64(1)}, KernelError, "seed: <.*PCG64"),
         ({"strength": 0}, KernelError, "strength"),
         ({"prior": WishartPrior(2.0), "strength": 3.0}, KernelError, "one of the two"),
-        (
-            {"sources": "adaptive"},
-            KernelError,
-            r"the paper's model only, \"identical\"\. Leave it out",
-        ),
-        ({"sources": None}, KernelError, "sources: None found"),
+        ({"sources": "paper"}, KernelError, r"sources: 'paper' found; 'adaptive', 'identical'"),
+        ({"sources": None}, KernelError, "sources: NoneType found"),
+        ({"sources": "identical", "sharing": 0.5}, KernelError, "identical sources share all"),
+        ({"sharing": 2}, KernelError, "sharing of kernel 'Q1'"),
+        ({"degrees_of_freedom": 9.5, "sharing": 0.5}, KernelError, "9.5 found.*above 10.*Round"),
         ({"keep": "some"}, KernelError, "keep: 'some'"),
         ({"keep": 3}, KernelError, "keep: 3"),
         ({"keep": ["ab"]}, KernelError, "keep: 'ab' found; an entry is"),
@@ -446,3 +445,68 @@ def test_degrees_of_freedom_of_other_dims_are_refused():
     ):
         with pytest.raises(error, match=message):
             sample_posterior(small_stack(), degrees_of_freedom=wrong, **options)
+
+
+# Sources and structures
+
+
+MODELS = {
+    "constants": {},
+    "sharing": {"sharing": [1.0, 0.5]},
+    "PPCA": {"structure": "PPCA(2)"},
+    "FactorAnalysis": {"structure": "FactorAnalysis(1)", "sharing": [0.4, 1.0]},
+}
+
+
+@short
+@pytest.mark.parametrize(
+    ("model", "keep"),
+    [*zip(MODELS, ["all", [("a", "b")], [("a", "b")], "all"], strict=True)],
+)
+def test_a_run_with_sources_is_saved_and_continued(model, keep, tmp_path):
+    stack = 3.0 * small_stack() + 2.0
+    options = {"degrees_of_freedom": 12, "strength": 2.0, "tune": 5, "seed": 2, "keep": keep}
+    options |= MODELS[model]
+    whole, part = (sample_posterior(stack, draws=draws, **options) for draws in (30, 12))
+    save_posterior(part, tmp_path / "part.nc")
+    again = load_posterior(tmp_path / "part.nc")
+    assert again.identical(part)
+    longer = continue_posterior(again, draws=18)
+    for group in ("posterior", "sample_stats", "start", "sources"):
+        assert longer[group].identical(whole[group])
+    for name, values in whole["state"].data_vars.items():
+        if name not in ("mean", "squares"):
+            np.testing.assert_array_equal(longer["state"][name], values)
+
+
+@short
+def test_draws_with_sources_do_not_depend_on_the_workers():
+    stack = 3.0 * small_stack() + 2.0
+    options = {"degrees_of_freedom": 12, "strength": 2.0, "draws": 20, "tune": 5, "seed": 2}
+    options |= MODELS["sharing"]
+    one, two = (sample_posterior(stack, workers=w, **options) for w in (1, 2))
+    assert one.identical(two)
+
+
+@short
+def test_a_tree_of_the_first_layout_is_the_papers_posterior():
+    options = {"degrees_of_freedom": 9, "strength": 1.0} | SHORT
+    tree = sample_posterior(small_stack(), sources="identical", **options)
+    first = tree.copy()
+    del first["sources"]
+    del first.attrs["structure"]
+    first.attrs["mkmc_prob_posterior_layout"] = 1
+    longer = continue_posterior(first, draws=5)
+    assert longer.identical(continue_posterior(tree, draws=5))
+
+
+def test_the_papers_posterior_has_the_draws_it_had():
+    """As version 0.1.0 drew them, to rounding."""
+    options = {"degrees_of_freedom": 9, "strength": 1.0, "draws": 80, "tune": 20, "seed": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        tree = sample_posterior(small_stack(), sources="identical", **options)
+    levels = [-103.89211091, -100.64521518, -100.35141359, -104.87603264]
+    entries = [-0.0603742704, -0.3317699375, -0.0891649005, -0.0407312984]
+    np.testing.assert_allclose(tree["sample_stats"]["lp"].values[:, -1], levels, rtol=1e-6)
+    np.testing.assert_allclose(tree["posterior"]["model"].values[:, -1, 1], entries, rtol=1e-6)

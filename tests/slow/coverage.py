@@ -53,7 +53,13 @@ def covered(truth, stack, nu, seed):
     """Return, kernel by kernel, the share of removed entries inside, their width, the error."""
     chosen = select_strength(stack, strengths=STRENGTHS, degrees_of_freedom=nu, folds=3)
     posterior = sample_posterior(
-        stack, strength=chosen.best, degrees_of_freedom=nu, draws=1000, chains=4, seed=seed
+        stack,
+        sources="identical",
+        strength=chosen.best,
+        degrees_of_freedom=nu,
+        draws=1000,
+        chains=4,
+        seed=seed,
     )
     summary = posterior["posterior_summary"]
     low, middle, high = (

@@ -50,6 +50,7 @@ def covered(truth, stack, nu, seed):
     chosen = select_strength(stack, strengths=STRENGTHS, degrees_of_freedom=nu, folds=3)
     posterior = sample_posterior(
         stack,
+        sources="identical",
         strength=chosen.best,
         degrees_of_freedom=nu,
         draws=500,
