@@ -169,9 +169,10 @@ class Ascent:
     def _step(self, method: Method) -> None:
         """Take a step and record it."""
         self._record()
-        before = self.model
-        state = method.step(self._state.without_precision())
-        if self.tol_entries < math.inf:
+        before = self.model if self.tol_entries < math.inf else None  # it takes memory
+        self._state = self._state.without_precision()
+        state = method.step(self._state)
+        if before is not None:
             change = before.largest_change(state.model)
             self._path[state.number :] = [self._path[state.number - 1] + change]
         self._state = state
@@ -219,7 +220,9 @@ class Ascent:
     def _has_converged(self, record: Record) -> bool:
         """Return whether the remaining gain and the remaining changes are small."""
         gain = 0 < self.tol >= record.gain_to_come
-        entries = not record.entries_to_come > self.tol_entries
+        # If rounding hides L, further steps mean nothing.
+        vague = record.rounding_bound > VAGUE
+        entries = vague or not record.entries_to_come > self.tol_entries
         if not (gain and entries):
             self.limit = "entries" if gain else "gain"
             return False

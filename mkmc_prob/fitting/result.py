@@ -583,6 +583,8 @@ def _from_datatree(tree: xr.DataTree, stack: LazyStack | None) -> MKMCResult:
     scale = constants.get("scale")
     for needed in ("penalized_log_likelihood", "log_likelihood", "gain_to_come"):
         trace[needed]
+    if "entries_to_come" not in trace:  # an earlier version wrote it
+        trace["entries_to_come"] = np.nan * trace["gain_to_come"]
     degrees = constants["degrees_of_freedom"]
     if tree.attrs["mkmc_prob_layout"] == FIRST_LAYOUT:
         names = degrees["kernel"].values

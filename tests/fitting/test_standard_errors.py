@@ -237,7 +237,7 @@ def test_complete_kernels_against_their_posterior(more):
 
 @settings(max_examples=12)
 @given(problems(largest=4))
-@pytest.mark.filterwarnings("ignore:kernel .* shows no object")
+@pytest.mark.filterwarnings("ignore::mkmc_prob.IdentifiabilityWarning")
 def test_hidden_objects_only_add_to_the_error_and_observations_take_from_it(problem):
     """Against complete data, against more observations, by either solver."""
     nu, strength = problem.degrees_of_freedom, problem.prior.strength
@@ -282,7 +282,9 @@ def test_the_posterior_of_few_digits_varies_as_much():
     kernels, _ = datasets.load_multiple_features(1, kernel="linear", sources=["fou", "kar", "zer"])
     stack = remove_objects(kernels, 0.2, seed=0)
     options = {"strength": 100.0, "degrees_of_freedom": [76.0, 64.0, 47.0]}
-    posterior = sample_posterior(stack, **options, draws=400, tune=50, seed=1, keep=[])
+    posterior = sample_posterior(
+        stack, **options, sources="identical", draws=400, tune=50, seed=1, keep=[]
+    )
     found = standard_errors(fit(stack, sources="identical", **options))
     assert found.sizes["entry"] == 53
     places = {"object": found["object"], "object_bis": found["object_bis"]}

@@ -211,7 +211,7 @@ def test_every_picture_draws_on_the_axes_it_is_given(
 ):
     chosen = select_model(result.observed, strengths=[1.0], sharing=[1.0], draws=2)
     for name in plots.__all__:
-        if name in ("MISSING", "plot_kernels", *POSTERIORS):
+        if name in ("MISSING", "plot_kernels", *MISSINGNESS, *POSTERIORS):
             continue
         _, ax = plt.subplots()
         given = {"plot_strength": selection, "plot_calibration": selection}.get(name, result)
@@ -653,6 +653,8 @@ RESULTS = ["plot_spectra", "plot_disagreement", "plot_agreement", "plot_unseen_p
 SELECTIONS = ["plot_strength", "plot_calibration"]
 CHOICES = ["plot_selection"]
 CALIBRATIONS = ["plot_coverage"]
+#: Drawn above from tables of their own.
+MISSINGNESS = ["plot_sensitivity", "plot_mcar_test"]
 FACTORS = ["plot_loadings"]
 INFORMATION = ["plot_rate", "plot_slowest"]
 #: Tested in test_plots_posterior.py.
@@ -685,7 +687,7 @@ def test_what_is_of_the_wrong_type_is_named(names, what, returns, given):
 def test_no_picture_was_forgotten():
     functions = {name for name in plots.__all__ if name.startswith("plot_")}
     kinds = (TRACES, STACKS, RESULTS, SELECTIONS, CHOICES, FACTORS, INFORMATION)
-    kinds += (CALIBRATIONS, POSTERIORS)
+    kinds += (CALIBRATIONS, MISSINGNESS, POSTERIORS)
     assert functions == {name for kind in kinds for name in kind}
 
 

@@ -33,7 +33,9 @@ def against_the_posterior(strength, factor, draws=2000):
     nu = effective_degrees_of_freedom(stack).round()
     options = {"strength": strength * factor, "degrees_of_freedom": factor * nu}
     reduced = reduce_rank(stack, nu)
-    posterior = sample_posterior(reduced, **options, draws=draws, tune=300, seed=1, keep=[])
+    posterior = sample_posterior(
+        reduced, sources="identical", **options, draws=draws, tune=300, seed=1, keep=[]
+    )
     found = standard_errors(fit(reduced, sources="identical", tol=1e-8, **options))
     places = {"object": found["object"], "object_bis": found["object_bis"]}
     sd = posterior["posterior_summary"]["model_sd"].sel(places)
