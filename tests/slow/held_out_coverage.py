@@ -140,7 +140,8 @@ def against_the_posterior(strength=10.0, seeds=3):
                     plug_in = fit(stack, sources="identical", **given)
                     auto = {"strength": strength / nu, "degrees_of_freedom": "auto"}
                     calibrated = fit(stack, sources="identical", **auto)
-                    posterior = sample_posterior(stack, draws=500, tune=200, seed=seed, **given)
+                    given |= {"draws": 500, "tune": 200, "seed": seed, "sources": "identical"}
+                    posterior = sample_posterior(stack, **given)
                 summary = posterior["posterior_summary"]
                 low, high = (summary["completed_quantile"].sel(quantile=q) for q in (0.05, 0.95))
                 inside = (low.values <= truth.values) & (truth.values <= high.values)
