@@ -105,8 +105,10 @@ def unseen_pairs(
     Kernels with sharing 0 do not count, unless all kernels have it: they say nothing about the
     model matrix. Such a kernel can show a pair; its own interval is then a point.
 
-    The interval belongs to one entry, with the others held. Several entries can move together
-    beyond their intervals, so the intervals are no error bars: use `sample_posterior` for those.
+    The interval belongs to one entry, with all others held at their observed or completed values.
+    Several entries can move together beyond their intervals, so that the truth is often outside:
+    the intervals are no error bars. `MKMCResult.standard_deviation` and `sample_posterior` say how
+    uncertain an entry is.
 
     A completed kernel Q is positive semidefinite and may be singular. The bounds are those of the
     Schur complement of its other objects, the limit of the formula above for Q + eps I as eps goes
@@ -422,7 +424,8 @@ def _about(
     about: dict[str, Any] = {"unseen_pairs": total, "prior_alone_pairs": alone}
     about["description"] = (
         f"{total} of {number_of_pairs(size)} pairs of objects are never observed together: the "
-        f"kernels only bound their entries, and {chosen_by} within the bounds."
+        f"kernels only bound their entries, and {chosen_by} within the bounds. The bounds hold all "
+        "other entries at their values: they are no error bars."
     )
     if len(groups) > 1:
         about["groups"] = (

@@ -16,7 +16,7 @@ from ..diagnostics.agreement import agreement_with_model, kernel_agreement, obje
 from ..diagnostics.bounds import unseen_pairs
 from ..em.completion import FactorCompletion
 from ..em.spread import standard_deviations
-from ..errors import MKMCError
+from ..errors import KernelError, MKMCError
 from ..model.gaussian import GaussianModel
 from ..model.low_rank import LowRankModel
 from ..model.prior import WishartPrior
@@ -222,8 +222,19 @@ class MKMCResult(Solution):
     def unseen_pairs(
         self, pairs: Iterable[tuple[Hashable, Hashable]] | None = None, *, most: int = 1000
     ) -> xr.Dataset:
-        """Return the bounds on the entries of such pairs; see `diagnostics.unseen_pairs`."""
-        return unseen_pairs(self, pairs, most=most)
+        """Return the bounds on the entries of such pairs; see `diagnostics.unseen_pairs`.
+
+        Unless all degrees of freedom are 1, the table also has ``kernel_standard_deviation``, which
+        says how uncertain the entries of the completed kernels are; the bounds do not. It is 0 in a
+        kernel of sharing 0 that shows the pair.
+        """
+        found = unseen_pairs(self, pairs, most=most)
+        if "kernel_value" in found and (self.degrees_of_freedom != 1.0).any():
+            spread = self.standard_deviation.sel(kernel=found["kernel"].values)
+            places = {"object": found["object"], "object_bis": found["object_bis"]}
+            chosen = spread.sel(places).transpose("pair", "kernel").drop_vars("rounding")
+            found["kernel_standard_deviation"] = chosen
+        return found
 
     def _repr_html_(self) -> str:
         lines = "<br>".join(repr(self).splitlines())
@@ -413,8 +424,10 @@ class MKMCResult(Solution):
         ------
         KernelError
             If the degrees of freedom are not those of a Wishart matrix, as the fit's default of 1
-            for a kernel of many features. Choose them with `effective_degrees_of_freedom`, and fit
-            with them: the strength is relative to them.
+            for a kernel of many features, and as most numbers of ``degrees_of_freedom="auto"``.
+            With whole numbers nu, for instance ``result.degrees_of_freedom.round().clip(1)``, fit
+            ``reduce_rank(stack, nu)`` with ``degrees_of_freedom=nu``: the strength is relative to
+            them. Or an option that the fit determines.
 
         Examples
         --------
@@ -428,6 +441,13 @@ class MKMCResult(Solution):
         >>> posterior["posterior"]["constant"].sizes
         Frozen({'chain': 4, 'draw': 1000, 'kernel': 2})
         """
+        own = ("degrees_of_freedom", "prior", "strength", "sources", "sharing", "structure")
+        for name in own:
+            if name in options:
+                raise KernelError(
+                    f"{name}: found, but it is the fit's. Leave it out, or call "
+                    "mkmc_prob.sample_posterior(stack, ...) instead."
+                )
         sources = self.sources[["scale", "constant", "sharing"]]
         sources["constant"] = sources["constant"].where(~self.sources["estimated"])
         # The sources hold the constant of a scale I + b J.

@@ -87,6 +87,6 @@ def _check_degrees(kernel: VisibleKernel, nu: float, rank: int, size: int, least
         f"degrees_of_freedom of kernel {kernel.name!r}: {nu:g} found, but the rank of its "
         f"visible block is {rank}, and there are {size} objects. A Wishart matrix has a whole "
         f"number of at least {rank}, such as the number of features, or any number above "
-        f"{least}. Round it (degrees_of_freedom.round()); reduce_rank makes blocks of a smaller "
-        "rank."
+        f"{least}. For fewer degrees of freedom the kernels need a smaller rank: choose whole "
+        "numbers nu, and pass reduce_rank(stack, nu) and nu."
     )

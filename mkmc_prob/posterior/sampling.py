@@ -93,8 +93,9 @@ def sample_posterior(
         ``FactorAnalysis(rank)``. For these two every nu_k must be a whole number, and the prior is
         that of `FactorGibbsSampler`, which is not the penalty that `fit` maximizes.
     strength, prior
-        As in `fit`: lambda, or the prior itself; one of them is needed. `select_strength` chooses
-        lambda for the same degrees of freedom: it is relative to their sum. The prior is used in
+        As in `fit`: lambda, or the prior itself; one of them is needed. It is relative to the
+        degrees of freedom: the strength that `select_model` or `complete` chooses for kernels of
+        weight 1 stands for that number times the mean of nu_k. The prior is used in
         its proper form, M^-1 ~ Wishart(lambda + l + 1, (lambda T)^-1).
     draws, tune
         How many draws each chain keeps, at least 4, and how many it discards first.
@@ -186,8 +187,8 @@ def sample_posterior(
     """
     if strength is None and prior is None:
         raise KernelError(
-            "strength: none found. It is relative to the degrees of freedom: choose it with "
-            "select_strength(stack, degrees_of_freedom=...), or pass a prior."
+            "strength: none found. It is relative to the degrees of freedom: pass the strength "
+            "that select_model chooses, times the mean of the degrees of freedom, or a prior."
         )
     prior = one_prior(DEFAULT_STRENGTH if strength is None else strength, prior)
     most = whole(least=chains)(quantile_draws, "quantile_draws")

@@ -352,5 +352,5 @@ def test_degrees_of_freedom_that_are_not_whole_must_be_above_the_dimension(
     GibbsSampler(em_of(stack, sharing, [constant], degrees=least + 0.1))
     GibbsSampler(em_of(stack, sharing, [constant], degrees=3))
     for nu in (least - 0.1, 2):
-        with pytest.raises(KernelError, match=f"above {least}.*Round it.*reduce_rank"):
+        with pytest.raises(KernelError, match=f"above {least}.*whole numbers nu.*reduce_rank"):
             GibbsSampler(em_of(stack, sharing, [constant], degrees=nu))
