@@ -16,7 +16,7 @@ from ..diagnostics.agreement import agreement_with_model, kernel_agreement, obje
 from ..diagnostics.bounds import unseen_pairs
 from ..em.completion import FactorCompletion
 from ..em.spread import standard_deviations
-from ..errors import MKMCError
+from ..errors import KernelError, MKMCError
 from ..model.gaussian import GaussianModel
 from ..model.low_rank import LowRankModel
 from ..model.prior import WishartPrior
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 #: The version of the layout that `to_datatree` writes.
 LAYOUT = 2
+#: Arguments of `sample_posterior` that the fit determines.
+OF_THE_FIT = {"degrees_of_freedom", "strength", "prior", "sources", "sharing", "structure"}
 #: Results of version 0.1.0, whose kernels are all the paper's.
 FIRST_LAYOUT = 1
 
@@ -414,7 +416,7 @@ class MKMCResult(Solution):
         KernelError
             If the degrees of freedom are not those of a Wishart matrix, as the fit's default of 1
             for a kernel of many features. Choose them with `effective_degrees_of_freedom`, and fit
-            with them: the strength is relative to them.
+            with them: the strength is relative to them. If `options` name what the fit determines.
 
         Examples
         --------
@@ -428,6 +430,11 @@ class MKMCResult(Solution):
         >>> posterior["posterior"]["constant"].sizes
         Frozen({'chain': 4, 'draw': 1000, 'kernel': 2})
         """
+        if held := sorted(options.keys() & OF_THE_FIT):
+            raise KernelError(
+                f"{held[0]}: {options[held[0]]!r} found, but the posterior is that of the fit. "
+                "Leave it out, or call sample_posterior(stack, ...)."
+            )
         sources = self.sources[["scale", "constant", "sharing"]]
         sources["constant"] = sources["constant"].where(~self.sources["estimated"])
         # The sources hold the constant of a scale I + b J.
