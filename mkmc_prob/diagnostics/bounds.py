@@ -300,7 +300,7 @@ def _named(pairs: Iterable[Any], showing: xr.DataArray) -> tuple[Places, Places]
     places = {label: i for i, label in enumerate(showing["object"].values.tolist())}
     found: list[list[int]] = []
     for pair in pairs:
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or pair[0] == pair[1]:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise KernelError(f"pairs: {pair!r} found; a pair of two objects is needed.")
         for label in pair:
             if not isinstance(label, Hashable) or label not in places:
@@ -309,6 +309,8 @@ def _named(pairs: Iterable[Any], showing: xr.DataArray) -> tuple[Places, Places]
                     "the pair."
                 )
         found.append([places[label] for label in pair])
+        if found[-1][0] == found[-1][1]:
+            raise KernelError(f"pairs: {pair!r} found; a pair of two objects is needed.")
         both = showing.values[:, found[-1]].all(axis=1)
         if both.any():
             name = showing["kernel"].values.tolist()[int(both.argmax())]

@@ -27,6 +27,7 @@ from ..stacks.degrees import DegreesOfFreedom
 from ..stacks.effective import effective_number
 from ..stacks.kernel_stack import KernelStack, VisibleKernel
 from ..stacks.labels import name_some
+from ..stacks.pattern import need_visible
 from ..utils.arguments import checked, positive, seed, whole
 from ..utils.processes import in_processes
 from .holdout import (
@@ -272,6 +273,7 @@ def calibrated(
     """
     problem.check_structure()
     stack = problem.stack
+    need_visible(stack.shown)
     if not stack.in_memory:
         raise KernelError(
             'degrees_of_freedom: "auto" needs the kernels in memory. Pass numbers: those of '

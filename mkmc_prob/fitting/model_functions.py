@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..errors import KernelError, LabelError
 from ..linalg.symmetric import Matrix, Vector
 from ..stacks.labels import Labels, as_labels, match
+from ..utils.arguments import real_number
 
 #: A function of the model matrix: its weights, or itself.
 ModelFunction: TypeAlias = xr.DataArray | Callable[[xr.DataArray], float]
@@ -220,10 +221,12 @@ def _differentiated(
         )
 
     def evaluate(matrix: Matrix) -> float:
-        answer = np.asarray(function(model.copy(data=matrix)))
-        if answer.shape or answer.dtype.kind not in "fiu" or not np.isfinite(answer):
-            raise KernelError(f"{what}: it returns {answer!r}; a finite number is needed.")
-        return float(answer)
+        returned: Any = function(model.copy(data=matrix))
+        array = isinstance(returned, np.ndarray | xr.DataArray) and returned.ndim == 0
+        number = real_number(returned.item() if array else returned)
+        if number is None:
+            raise KernelError(f"{what}: it returns {returned!r}; a finite number is needed.")
+        return number
 
     value = evaluate(model.values.copy())
     deviations = np.sqrt(np.diagonal(model.values))

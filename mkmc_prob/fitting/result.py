@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 #: The version of the layout that `to_datatree` writes.
 LAYOUT = 2
+#: Arguments of `sample_posterior` that the fit determines.
+OF_THE_FIT = {"degrees_of_freedom", "strength", "prior", "sources", "sharing", "structure"}
 #: Results of version 0.1.0, whose kernels are all the paper's.
 FIRST_LAYOUT = 1
 
@@ -427,7 +429,8 @@ class MKMCResult(Solution):
             for a kernel of many features, and as most numbers of ``degrees_of_freedom="auto"``.
             With whole numbers nu, for instance ``result.degrees_of_freedom.round().clip(1)``, fit
             ``reduce_rank(stack, nu)`` with ``degrees_of_freedom=nu``: the strength is relative to
-            them. Or an option that the fit determines.
+            them. Or if `options` name what the fit
+            determines.
 
         Examples
         --------
@@ -441,13 +444,11 @@ class MKMCResult(Solution):
         >>> posterior["posterior"]["constant"].sizes
         Frozen({'chain': 4, 'draw': 1000, 'kernel': 2})
         """
-        own = ("degrees_of_freedom", "prior", "strength", "sources", "sharing", "structure")
-        for name in own:
-            if name in options:
-                raise KernelError(
-                    f"{name}: found, but it is the fit's. Leave it out, or call "
-                    "mkmc_prob.sample_posterior(stack, ...) instead."
-                )
+        if held := sorted(options.keys() & OF_THE_FIT):
+            raise KernelError(
+                f"{held[0]}: {options[held[0]]!r} found, but the posterior is that of the fit. "
+                "Leave it out, or call sample_posterior(stack, ...)."
+            )
         sources = self.sources[["scale", "constant", "sharing"]]
         sources["constant"] = sources["constant"].where(~self.sources["estimated"])
         # The sources hold the constant of a scale I + b J.

@@ -240,7 +240,8 @@ def _check(
 
 def _finite(value: Any, delta: float) -> float:
     """Return the value of a quantity; raise KernelError unless it is a finite number."""
-    number = real_number(value.item() if isinstance(value, xr.DataArray) else value)
+    array = isinstance(value, np.ndarray | xr.DataArray) and value.ndim == 0
+    number = real_number(value.item() if array else value)
     if number is None:
         raise KernelError(
             f"quantity: {value!r} found at delta {delta:g}; a finite number is needed."

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from ..errors import KernelError
@@ -24,7 +25,7 @@ class Rule(NamedTuple):
     def of(cls, given: Any) -> "Rule":
         """Return the rule that the user named; raise KernelError if it is none."""
         if callable(given):
-            return cls(lambda value: bool(given(value)), None)
+            return cls(lambda value: _truth(given(value), value), None)
         threshold = real_number(given)
         if threshold is None:
             raise KernelError(
@@ -32,6 +33,17 @@ class Rule(NamedTuple):
                 "quantity is needed."
             )
         return cls(lambda value: value > threshold, threshold)
+
+
+def _truth(answer: Any, value: float) -> bool:
+    """Return whether a conclusion holds; raise KernelError unless the answer is True or False."""
+    if isinstance(answer, np.ndarray | xr.DataArray) and answer.ndim == 0:
+        answer = answer.item()
+    if not isinstance(answer, bool | np.bool_):
+        raise KernelError(
+            f"conclusion: it returns {answer!r} at the quantity {value:g}; True or False is needed."
+        )
+    return bool(answer)
 
 
 class Tipping(NamedTuple):

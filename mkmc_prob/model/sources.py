@@ -31,6 +31,8 @@ from .prior import WishartPrior
 
 #: A sharing: the share of a kernel's variance that is common to all kernels.
 sharing_number = real(lambda number: 0 <= number <= 1, "a number from 0 to 1")
+#: A scale: products of entries stay in range.
+positive_scale = real(lambda number: 1e-150 <= number <= 1e150, "a number > 0 (1e-150 to 1e150)")
 #: The largest shared constant: with larger ones, products with M, whose entries are about b, lose
 #: what the kernels say. Beyond it a kernel's constant is its own.
 LARGEST_SHARED = 1e6
@@ -343,7 +345,8 @@ class Sources:
         Raises
         ------
         KernelError
-            If a visible block is zero, so that its scale is unknown, or a number is out of range.
+            If a visible block is zero, so that its scale is unknown, or a scale or another number
+            is out of range.
         LabelError
             If labels do not match.
         """
@@ -362,6 +365,11 @@ class Sources:
                     f"kernel {name!r}: its visible block is zero, so its scale is unknown. Leave "
                     'the kernel out, or fit the paper\'s model: fit(stack, sources="identical").'
                 )
+            else:
+                try:
+                    positive_scale(found.scale, f"kernel {name!r}, scale")
+                except KernelError as error:
+                    raise KernelError(f"{error} Rescale the kernel.") from error
             moments.append(found if visible.sum() > 1 else found._replace(off_diagonal=np.nan))
         scale = np.array([found.scale for found in moments])
         shared = [found.off_diagonal for found in moments if not np.isnan(found.off_diagonal)]
@@ -501,7 +509,3 @@ class Sources:
         other = copy.copy(self)
         vars(other).update(changed)
         return other
-
-
-#: A scale: products of entries stay in range.
-positive_scale = real(lambda number: 1e-150 <= number <= 1e150, "a number > 0 (1e-150 to 1e150)")

@@ -14,14 +14,14 @@ from .axes import COLORS, axes_or_new, legend, name_ticks
 if TYPE_CHECKING:  # Matplotlib is slow to import, so only when drawing
     from matplotlib.axes import Axes
 
-NEEDED = ("value", "lower", "upper", "relative_width", "prior_alone")
+NEEDED = ("value", "lower", "upper", "relative_width", "prior_alone", "object", "object_bis")
 
 
 def result_or_bounds(value: Any, what: str) -> FitResult | xr.Dataset:
     """Return `value` if it is a fit or a table of `unseen_pairs`; raise MKMCError otherwise."""
     if not isinstance(value, xr.Dataset):
         return as_result(value, what)
-    if absent := [name for name in NEEDED if name not in value.data_vars]:
+    if absent := [name for name in NEEDED if name not in value.variables]:
         raise MKMCError(
             f"{what}: the Dataset has no variable {absent[0]!r}. Pass a fit, or what "
             "diagnostics.unseen_pairs returns."

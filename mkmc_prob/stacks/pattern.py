@@ -74,6 +74,15 @@ def named_groups(groups: list[list[Hashable]]) -> str:
     return named if len(groups) <= 4 else f"{named} and {len(groups) - 4} more"
 
 
+def need_visible(visible: xr.DataArray) -> None:
+    """Raise KernelError if no object is visible in any kernel."""
+    if not visible.values.any():
+        raise KernelError(
+            f"stack: no object is visible in any kernel ({name_some(empty_kernels(visible))}). "
+            "There is nothing to complete the kernels from."
+        )
+
+
 def warn_of_what_is_not_identified(
     visible: xr.DataArray, sharing: NDArray[np.float64] | None = None
 ) -> None:
@@ -83,15 +92,11 @@ def warn_of_what_is_not_identified(
     visible at all.
     """
     visible = visible.transpose("kernel", "object")
+    need_visible(visible)
     sharing = np.ones(visible.sizes["kernel"]) if sharing is None else np.asarray(sharing)
     showing = related(visible, sharing)
     groups, empty = tied_groups(showing), empty_kernels(visible)
     unseen, alone = unseen_objects(visible), unseen_objects(showing)
-    if len(unseen) == visible.sizes["object"]:
-        raise KernelError(
-            f"stack: no object is visible in any kernel ({name_some(empty)}). There is "
-            "nothing to complete the kernels from."
-        )
     sentences = []
     if empty:
         one = len(empty) == 1

@@ -11,10 +11,11 @@ needed instead. Booleans are no numbers; NumPy scalars are. ::
 import functools
 import inspect
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
+import xarray as xr
 
 from ..errors import KernelError
 
@@ -144,10 +145,13 @@ def seed(value: Any, what: str) -> int | np.random.Generator:
 
 
 def several(check: Check) -> Check:
-    """Return a check for a sequence of values, at least one and each once."""
+    """Return a check for one value, or an iterable of them: at least one and each once."""
 
     def check_all(values: Any, what: str) -> list[Any]:
-        found = [check(value, what) for value in np.atleast_1d(np.asarray(values, dtype=object))]
+        if isinstance(values, xr.DataArray):
+            values = values.values
+        one = isinstance(values, str | Mapping) or not np.iterable(values)
+        found = [check(value, what) for value in ([values] if one else values)]
         if not found or len(set(found)) < len(found):
             raise KernelError(f"{what}: {values!r} found; pass at least one, each once.")
         return found

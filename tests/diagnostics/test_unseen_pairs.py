@@ -306,6 +306,7 @@ def test_named_pairs_are_returned_in_their_order():
         ([("a", "a")], KernelError, "a pair of two objects"),
         ([("a", "x")], LabelError, "no object 'x'"),
         ([("a", ["x"])], LabelError, r"no object \['x'\]"),
+        ([(np.zeros(0), "a")], LabelError, "no object array"),
         ([("a", "b")], KernelError, r"\('a', 'b'\): kernel 'Q1' shows both"),
     ],
 )

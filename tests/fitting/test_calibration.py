@@ -441,3 +441,10 @@ def test_an_interrupt_after_the_calibration_keeps_it(monkeypatch, stack, found):
     assert len(calls) == 1
     assert result.interrupted
     np.testing.assert_array_equal(result.degrees_of_freedom, result.calibration.degrees_of_freedom)
+
+
+@pytest.mark.parametrize("structure", ["full", PPCA(1)])
+def test_nothing_is_calibrated_if_nothing_is_visible(structure):
+    stack = stack_kernels(np.stack([np.eye(3)] * 2), visible=np.zeros((2, 3)))
+    with pytest.raises(KernelError, match=r"no object is visible in any kernel \('Q1', 'Q2'\)"):
+        calibrate(stack, structure=structure)

@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from not_ignorable import log_ratio, shifted_kernels
@@ -330,6 +331,11 @@ def test_the_result_is_not_changed(paper):
         ({"conclusion": 0.5}, "conclusion: found without a quantity"),
         ({"conclusion": "high", "quantity": len}, "conclusion: 'high' found"),
         ({"quantity": 3}, "quantity: 3 found; a function"),
+        (
+            {"quantity": lambda own: 1.0, "conclusion": lambda value: np.zeros(0)},
+            "conclusion: it returns array.* at the quantity 1; True or False",
+        ),
+        ({"deltas": xr.Dataset()}, "(?s)deltas: .* found"),
         ({"quantity": lambda own: np.nan}, r"quantity: nan found at delta 0\.5"),
         ({"direction": "ties", "deltas": [1.1], "verdict": True}, "at most 1 is needed"),
         (

@@ -282,10 +282,9 @@ def test_the_posterior_of_few_digits_varies_as_much():
     kernels, _ = datasets.load_multiple_features(1, kernel="linear", sources=["fou", "kar", "zer"])
     stack = remove_objects(kernels, 0.2, seed=0)
     options = {"strength": 100.0, "degrees_of_freedom": [76.0, 64.0, 47.0]}
-    posterior = sample_posterior(
-        stack, **options, sources="identical", draws=400, tune=50, seed=1, keep=[]
-    )
-    found = standard_errors(fit(stack, sources="identical", **options))
+    options["sources"] = "identical"
+    posterior = sample_posterior(stack, **options, draws=400, tune=50, seed=1, keep=[])
+    found = standard_errors(fit(stack, **options))
     assert found.sizes["entry"] == 53
     places = {"object": found["object"], "object_bis": found["object_bis"]}
     sd = posterior["posterior_summary"]["model_sd"].sel(places)
@@ -410,9 +409,11 @@ def test_wrong_functions_are_named(apart):
         ({"f": ones.drop_vars("object")}, KernelError, "functions, 'f': weights of dims"),
         ({"f": ones * np.nan}, KernelError, "functions, 'f': not all weights are finite"),
         ({"f": ones.assign_coords(object=["a", "z"])}, LabelError, "'f': there is no object 'z'"),
-        ({"f": lambda model: np.nan}, KernelError, "functions, 'f': it returns array.nan."),
+        ({"f": lambda model: np.nan}, KernelError, "functions, 'f': it returns nan"),
         ({"f": lambda model: model}, KernelError, "functions, 'f': it returns"),
         ({"f": lambda model: None}, KernelError, "functions, 'f': it returns"),
+        ({"f": lambda model: True}, KernelError, "functions, 'f': it returns True"),
+        ({"f": lambda model: xr.Dataset()}, KernelError, "functions, 'f': it returns"),
     ]
     for functions, error, message in cases:
         with pytest.raises(error, match=message):

@@ -13,11 +13,13 @@ from strategies import random_covariance
 
 from mkmc_prob import (
     EM,
+    PPCA,
     GaussianModel,
     KernelError,
     LabelError,
     Sources,
     WishartPrior,
+    fit,
     stack_kernels,
 )
 from mkmc_prob.model.conditional import CovarianceForm, PrecisionForm, WithConstant
@@ -268,3 +270,12 @@ def test_a_dataset_that_holds_no_sources_is_refused(change, error, message):
     ):
         with pytest.raises(error, match=message):
             take(change(dataset))
+
+
+@pytest.mark.parametrize("options", [{}, {"structure": PPCA(1)}])
+def test_an_estimated_scale_out_of_range_is_refused(options):
+    """Its fit could not be printed, saved or continued: `of_dataset` takes no such scale."""
+    block = 1.1e-150 * np.array([[1.0, 0.9, 0.9], [0.9, 1.0, 0.9], [0.9, 0.9, 1.0]])
+    stack = stack_kernels(np.stack([np.eye(3), block]), visible=[[1, 1, 1], [1, 1, 0]])
+    with pytest.raises(KernelError, match=r"kernel 'Q2', scale: 1\.\d*e-151 .* Rescale the kernel"):
+        fit(stack, **options)

@@ -412,6 +412,8 @@ def test_intervals_where_every_pair_is_observed(result):
     assert "every pair" in ax.texts[0].get_text()
     with pytest.raises(MKMCError, match="result: the Dataset has no variable 'value'"):
         plots.plot_unseen_pairs(xr.Dataset())
+    with pytest.raises(MKMCError, match="the Dataset has no variable 'object'"):
+        plots.plot_unseen_pairs(result.unseen_pairs().drop_vars("object"))
     with pytest.raises(MKMCError, match="most: 0 found"):
         plots.plot_unseen_pairs(result, most=0)
 

@@ -503,6 +503,9 @@ def test_a_fit_hands_its_model_on():
     assert tree.attrs["structure"] == "PPCA(2)"
     with pytest.raises(KernelError, match="degrees_of_freedom of kernel 'Q1': 1 found"):
         fit(offset_stack()).sample_posterior(**SHORT)
+    for option in ({"prior": None}, {"strength": 2.0}, {"sources": "identical"}):
+        with pytest.raises(KernelError, match=r"found, but the posterior is that of the fit"):
+            few.sample_posterior(**option, **SHORT)
 
 
 @short

@@ -5,6 +5,7 @@ import inspect
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import mkmc_prob
 from mkmc_prob import KernelError
@@ -78,6 +79,17 @@ def test_seeds_that_are_taken():
 def test_several_values_each_once():
     assert several(positive)([3, np.float32(1)], "strengths") == [3.0, 1.0]
     assert several(positive)(2, "strengths") == [2.0]
+    for values in (
+        (3.0, 1.0),
+        iter([3, 1]),
+        np.array([3, 1]),
+        xr.DataArray([3, 1]),
+        {3: 0, 1: 0}.keys(),
+    ):
+        assert several(positive)(values, "strengths") == [3.0, 1.0]
+    for values in (xr.Dataset(), {1.0: 2.0}, "12", [[1.0, 2.0]], np.ones((2, 2))):
+        with pytest.raises(KernelError, match=r"(?s)strengths: .* > 0"):
+            several(positive)(values, "strengths")
     for values in ([], [1, 1.0]):
         with pytest.raises(KernelError, match=r"strengths: .* at least one, each once"):
             several(positive)(values, "strengths")
