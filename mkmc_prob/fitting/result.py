@@ -16,7 +16,7 @@ from ..diagnostics.agreement import agreement_with_model, kernel_agreement, obje
 from ..diagnostics.bounds import unseen_pairs
 from ..em.completion import FactorCompletion
 from ..em.spread import standard_deviations
-from ..errors import KernelError, MKMCError
+from ..errors import KernelError, MKMCError, warn
 from ..model.gaussian import GaussianModel
 from ..model.low_rank import LowRankModel
 from ..model.prior import WishartPrior
@@ -188,6 +188,12 @@ class MKMCResult(Solution):
         intervals of held-out entries are calibrated. The model matrix is taken as known. For very
         many objects it is a dask array. Equation :eq:`eq-spread` of the derivation.
 
+        Warns
+        -----
+        MKMCWarning
+            If all degrees of freedom are 1, the default of `fit`: the numbers are then those of
+            kernels of a single feature, far too large for most.
+
         Examples
         --------
         >>> import numpy as np
@@ -198,6 +204,11 @@ class MKMCResult(Solution):
         array([[0.  , 0.3 ],
                [0.3 , 0.47]])
         """
+        if (self.degrees_of_freedom == 1.0).all():
+            warn(
+                "standard_deviation: all degrees of freedom are 1, as if every kernel had a single "
+                'feature. Fit with degrees_of_freedom="auto" for calibrated numbers.'
+            )
         if self.completion is not None:
             return self.completion.standard_deviation()
         stack = KernelStack(self.observed)

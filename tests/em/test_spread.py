@@ -1,6 +1,7 @@
 """Standard deviations of completed entries, against simulation and plain formulas."""
 
 import dataclasses
+import warnings
 
 import dask.array as da
 import numpy as np
@@ -15,6 +16,7 @@ from mkmc_prob import (
     EM,
     PPCA,
     FactorAnalysis,
+    MKMCWarning,
     Sources,
     WishartPrior,
     datasets,
@@ -25,6 +27,10 @@ from mkmc_prob import (
 )
 from mkmc_prob.em.completion import FactorCompletion
 from mkmc_prob.linalg import lazy
+
+#: Most tests have one degree of freedom, for which a result warns.
+pytestmark = pytest.mark.filterwarnings("ignore:standard_deviation. all degrees of freedom are 1")
+
 
 not_identified = pytest.mark.filterwarnings("ignore::mkmc_prob.IdentifiabilityWarning")
 no_warning_of_scales = pytest.mark.filterwarnings("ignore:the kernels' scales differ")
@@ -263,3 +269,12 @@ def test_they_cost_at_most_three_evaluations_of_the_em_map(counted, share, shari
     of_the_map, Counted.total = Counted.total, 0.0
     assert result.standard_deviation.values.any()
     assert 0 < Counted.total <= 3 * of_the_map
+
+
+def test_the_default_degrees_of_freedom_are_warned_of():
+    stack = small_stack()
+    with pytest.warns(MKMCWarning, match="all degrees of freedom are 1.*auto"):
+        fit(stack).standard_deviation  # noqa: B018
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MKMCWarning)
+        fit(stack, degrees_of_freedom=2).standard_deviation  # noqa: B018
