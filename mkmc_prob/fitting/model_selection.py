@@ -227,14 +227,17 @@ class ModelSelection:
         some = tested[related] if related.any() else tested
         against = [self._against(name, some.index, errors) for name in ("mean", "knn")]
         whose = "" if len(some) == len(tested) else " of these kernels"
-        parts = [
-            f"{_who_is_helped(tested)}; on held-out rows{whose} the relative error of the model is "
-            + " and ".join(against)
-        ]
-        for name in ("mean", "knn"):
+        parts = []
+        for name in ("mean", "knn"):  # first, because it is advice
             better = tested.index[tested["use"] == name].tolist()
             if better:
-                parts.append(f"{SAID[name]} predicts the rows of {name_some(better)} better")
+                parts.append(
+                    f"{SAID[name]} predicts the rows of {name_some(better)} better than the model"
+                )
+        parts.append(
+            f"{_who_is_helped(tested)}; on held-out rows{whose} the relative error of the model is "
+            + " and ".join(against)
+        )
         if alone := tested.index[tested["use"] == "alone"].tolist():
             parts.append(
                 f"{name_some(alone)} {'is' if len(alone) == 1 else 'are'} completed without the "
@@ -252,7 +255,8 @@ class ModelSelection:
             parts.append("the search was interrupted")
         if self.left_out:
             parts.append(f"not tried: {self.left_out}")
-        return "; ".join(parts) + "."
+        sentence = "; ".join(parts)
+        return f"{sentence[0].upper()}{sentence[1:]}."
 
     def _against(self, name: str, kernels: pd.Index, errors: dict[str, Any]) -> str:
         """Return how the model's error compares with that of a baseline, over these kernels."""
@@ -360,11 +364,14 @@ def _who_is_helped(tested: pd.DataFrame) -> str:
     """Return for which kernels the other kernels improve the prediction."""
     helped = tested.index[tested["others_help"]].tolist()
     if not helped:
-        return "The other kernels help to predict none of the kernels"
+        return "judged by density, the other kernels help to predict none of the kernels"
     rest = [name for name in tested.index.tolist() if name not in helped]
     if not rest:
-        return "The other kernels help to predict every kernel"
-    return f"The other kernels help to predict {name_some(helped)}, but not {name_some(rest)}"
+        return "judged by density, the other kernels help to predict every kernel"
+    return (
+        f"judged by density, the other kernels help to predict {name_some(helped)}, but not "
+        f"{name_some(rest)}"
+    )
 
 
 def _to_use(row: pd.Series) -> str:
