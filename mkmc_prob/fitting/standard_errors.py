@@ -206,7 +206,8 @@ def standard_errors(
 
     *The prior.* L includes the prior, so these are the standard deviations of the normal
     approximation to the posterior at its mode. That posterior is the one of `sample_posterior`,
-    except that the latter has a prior for the constants that it draws. They measure the spread of the estimate, not its bias toward the prior.
+    except that the latter has a prior for the constants that it draws. They measure the spread of
+    the estimate, not its bias toward the prior.
 
     *Pairs never observed together.* L does not bound their entries except through the prior and
     positive definiteness, so that a standard error would describe the prior. They are refused;
