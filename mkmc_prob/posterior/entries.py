@@ -182,11 +182,11 @@ class Entries:
         of_model, of_kernels = self._variance_by_directions()
         if isinstance(structure := self.em.structure, LowRank):
             enough = self._noise_has_variance(structure)
-            diagonal = np.diag_indices(len(enough))
-            of_model[diagonal] &= enough
+            each = np.arange(len(enough))
+            of_model[each, each] &= enough
             shares = self.em.sources.sharing > 0.0
             visible = np.stack([kernel.visible for kernel in self.em.kernels])
-            of_kernels[:, *diagonal] &= enough | visible | ~shares[:, None]
+            of_kernels[:, each, each] &= enough | visible | ~shares[:, None]
         return of_model, of_kernels
 
     def _variance_by_directions(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
