@@ -104,17 +104,19 @@ def mcar_test(
 
     Notes
     -----
-    The p-value is exact if, whatever the other kernels show, all objects that some other kernel
-    shows are equally likely to be missing from this one. A small value means that they are not:
-    missingness depends on something that the other kernels show. `fit` may still be right, because
+    The p-value is exact if the objects that some other kernel shows are exchangeable: whatever the
+    other kernels show, every set of as many of them is equally likely to be missing from this one.
+    A small value means that this does not hold: usually, that missingness depends on something that
+    the other kernels show. `fit` may still be right, because
     it only assumes that missingness is ignorable (missing at random): it may depend on anything
     visible. Conversely, a large value does not mean that missingness is ignorable. Whether it
     depends on what is hidden cannot be tested from what is visible; `sensitivity` shows how much
-    would depend on it.
+    the conclusions would change if it did.
 
     Groups with fewer than 3 objects in another kernel are not compared there. The test only depends
-    on ranks within each kernel, and so not on the kernels' units. Objects whose missingness comes
-    in batches are not exchangeable, and the test can then reject for that reason alone.
+    on ranks within each kernel, and so not on the kernels' units. If objects are missing in batches
+    of similar ones, they are not exchangeable, even if each is equally likely to be missing, and
+    the test can reject for that reason alone.
 
     Examples
     --------

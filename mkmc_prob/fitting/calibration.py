@@ -100,7 +100,8 @@ class Calibration:
     coverage : DataArray
         By ``kernel`` and ``level``: the share of held-out entries within the interval of that
         level, completed value -+ z standard deviations. For each draw the degrees of freedom are
-        those of the other draws. NaN if there are no other draws.
+        those of the other draws, which can hold out some of the same objects. NaN if there are no
+        other draws.
     held_out : DataArray
         How many different objects of each kernel were held out.
     tested : DataArray
@@ -208,9 +209,10 @@ def calibrate(
     Warns
     -----
     MKMCWarning
-        If a kernel cannot be tested as its hidden objects are to be predicted, or if its 90 %
-        intervals cover less than 75 % of its held-out entries: the residuals are then too far from
-        normal ones, as those of a kernel of very few features can be.
+        If no held-out object of a kernel is visible in another kernel, although its hidden objects
+        are predicted from these; or if its 90 % intervals cover less than 75 % of its held-out
+        entries: the residuals are then too far from normal ones, as those of a kernel of very few
+        features can be.
 
     Notes
     -----

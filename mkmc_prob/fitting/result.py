@@ -182,11 +182,12 @@ class MKMCResult(Solution):
         """The standard deviation of every completed entry, given the model; 0 for visible entries.
 
         It has the dims of `completed`. If kernel k is the second moment of nu_k independent draws
-        of its vector, a hidden entry is normal, to first order, about its completed value with this
-        standard deviation. It is proportional to 1/sqrt(nu_k), so it means something only if
-        `degrees_of_freedom` does: ``degrees_of_freedom="auto"`` chooses numbers with which
-        intervals of held-out entries are calibrated. The model matrix is taken as known. For very
-        many objects it is a dask array. Equation :eq:`eq-spread` of the derivation.
+        of its vector, a hidden entry has its completed value as the mean and this standard
+        deviation, and is approximately normal if nu_k is large. It is proportional to 1/sqrt(nu_k),
+        so it is meaningful only if `degrees_of_freedom` is: ``degrees_of_freedom="auto"`` chooses
+        numbers with which intervals of held-out entries are calibrated. The model matrix is taken
+        as known. For very many objects it is a dask array. Equation :eq:`eq-spread` of the
+        derivation.
 
         Warns
         -----

@@ -199,14 +199,15 @@ def standard_errors(
 
     *Degrees of freedom.* A kernel counts as nu_k observations and the prior as lambda. If all
     these are multiplied by a, M stays the same and the standard errors are divided by sqrt(a). With
-    the default, each kernel is one observation, and standard errors are as large as the
+    the default, each kernel is one observation, and standard errors are of the order of the
     entries: for complete kernels they are sqrt((M_ii M_jj + M_ij^2) / (lambda + N)). To read
     them as errors, fit with the number of independent features of each kernel
     (`effective_degrees_of_freedom`).
 
     *The prior.* L includes the prior, so these are the standard deviations of the normal
-    approximation to the posterior at its mode (for ``sources="identical"``, that of
-    `sample_posterior`). They measure the spread of the estimate, not its bias toward the prior.
+    approximation to the posterior at its mode. That posterior is the one of `sample_posterior`,
+    except that the latter has a prior for the constants that it draws. They measure the spread of
+    the estimate, not its bias toward the prior.
 
     *Pairs never observed together.* L does not bound their entries except through the prior and
     positive definiteness, so that a standard error would describe the prior. They are refused;

@@ -173,13 +173,24 @@ class Entries:
         A kernel that shares nothing does not count, and its own entries have a variance. A constant
         changes nothing: given visible objects, its variance is bounded.
 
-        In a model of few factors the variance d_i of the noise falls most slowly, as an inverse
-        gamma variable of shape (lambda + a + N_i) / 2, with N_i = sum of nu_k, k showing i. Its
-        square has a mean if lambda + a + N_i > 4, and d_i itself if it is more than 2. PPCA has one
-        such variable, in which the N_i of all objects and l (lambda + a) add up.
+        In a model of few factors the same holds for the loadings, because their prior falls along
+        a direction like that of P. The noise d_i adds the condition lambda + a + N_i > 2, with N_i
+        the sum of nu_k over the kernels that show object i: it falls like an inverse gamma variable
+        of shape (lambda + a + N_i) / 2 + 1, and so always has a mean. PPCA has one such variable,
+        in which lambda + a + N_i is summed over the objects.
         """
-        if isinstance(self.em.structure, LowRank):
-            return self._low_rank_variance(self.em.structure)
+        of_model, of_kernels = self._variance_by_directions()
+        if isinstance(structure := self.em.structure, LowRank):
+            enough = self._noise_has_variance(structure)
+            each = np.arange(len(enough))
+            of_model[each, each] &= enough
+            shares = self.em.sources.sharing > 0.0
+            visible = np.stack([kernel.visible for kernel in self.em.kernels])
+            of_kernels[:, each, each] &= enough | visible | ~shares[:, None]
+        return of_model, of_kernels
+
+    def _variance_by_directions(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which entries have a variance as far as directions of M are concerned."""
         strength, size = self.em.prior.strength, len(self.em.objects)
         shares = self.em.sources.sharing > 0.0
         degrees = np.where(shares, self.em.degrees_of_freedom, 0.0)
@@ -204,19 +215,16 @@ class Entries:
                 of_kernels[k][inside] = strength + 1.0 + total - alone[kernel.v[0]] > 2.0
         return of_model, of_kernels
 
-    def _low_rank_variance(self, structure: LowRank) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _noise_has_variance(self, structure: LowRank) -> NDArray[np.bool_]:
+        """Return for each object whether the variance of its noise has a variance."""
         shares = self.em.sources.sharing > 0.0
         visible = np.stack([kernel.visible for kernel in self.em.kernels])
         counted = np.where(shares, self.em.degrees_of_freedom, 0.0) @ visible
         counted += self.em.prior.strength + structure.noise_strength
         if isinstance(structure, PPCA):
-            counted = np.full(len(counted), counted.sum())
-        of_model = np.minimum.outer(counted, counted) > 2.0
-        np.fill_diagonal(of_model, counted > 4.0)
-        both = ~visible[:, :, None] & ~visible[:, None, :]
-        one = visible[:, :, None] | (counted > 2.0)[:, None]
-        of_kernels = np.where(both, of_model, one & one.swapaxes(1, 2))
-        return of_model, of_kernels | ~shares[:, None, None]
+            counted[:] = counted.sum()
+        enough: NDArray[np.bool_] = counted > 2.0
+        return enough
 
 
 def _place(label: Hashable, places: dict[Hashable, int], of: str, kind: str) -> int:

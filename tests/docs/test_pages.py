@@ -110,6 +110,11 @@ def posterior_says(found):
 def uncertainty_says(found):
     assert found["covered"].between(0.85, 0.98).all()
     assert (found["result"].calibration.tested == "others").all()
+    shares = [
+        float(found[name].where(found["removed"]).mean()) for name in ("by_posterior", "by_fit")
+    ]
+    assert 0.9 < shares[1] < shares[0] < 0.99
+    assert 1.0 < float(found["ratio"].median()) < 1.25
 
 
 def study_says(found):

@@ -519,18 +519,40 @@ def test_pooling_takes_a_posterior_with_sources():
     np.testing.assert_array_equal(pooled["lower"] < pooled["upper"], incomplete)
 
 
-def test_sampling_few_factors_flags_objects_that_nothing_shows():
-    """d_i is inverse gamma with shape (lambda + a) / 2 there, 1.55 at lambda = 3."""
+@pytest.mark.parametrize(
+    ("structure", "strength", "exists"),
+    [
+        ("FactorAnalysis(1)", 1.8, False),
+        ("FactorAnalysis(1)", 2.0, True),
+        ("PPCA(1)", 1.8, True),
+    ],
+)
+def test_sampling_few_factors_flags_objects_that_nothing_shows(structure, strength, exists):
+    """d_i is inverse gamma with shape (lambda + a) / 2 + 1 there, 2 at lambda = 2 - a = 1.9."""
     kernels = np.array([random_covariance(np.random.default_rng(0), 4)] * 2)
     stack = stack_kernels(kernels, visible=[[1, 1, 1, 0], [1, 1, 1, 0]])
-    options = {"degrees_of_freedom": 5, "strength": 3.0, "draws": 4, "tune": 0, "seed": 1}
-    for structure, exists in (("FactorAnalysis(1)", False), ("PPCA(1)", True)):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = sample_posterior(
+            stack, structure=structure, degrees_of_freedom=5, strength=strength, **SHORT
+        )
+    flags = tree["posterior_summary"]["model_has_variance"].values
+    assert flags[3, 3] == exists
+    assert flags[~np.eye(4, dtype=bool)].all()
+    assert flags[:3].all()
+    flags = tree["posterior_summary"]["completed_has_variance"].values
+    assert (flags[:, 3, 3] == exists).all()
+    assert flags[:, :, :3].all()
+
+
+@short
+@pytest.mark.parametrize(("strength", "exists"), [(0.9, False), (1.1, True)])
+def test_loadings_without_a_variance_are_flagged(strength, exists):
+    """One observation in all: loadings have tails of shape 1 + (lambda + 1) / 2, as those of M."""
+    stack = stack_kernels(np.ones((1, 2, 2)))
+    options = {"degrees_of_freedom": 1, "sources": "identical", "strength": strength} | SHORT
+    for structure in ("PPCA(1)", "full"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = sample_posterior(stack, structure=structure, **options)
-        flags = tree["posterior_summary"]["model_has_variance"].values
-        assert flags[3, 3] == exists
-        assert flags[:3].all()
-        flags = tree["posterior_summary"]["completed_has_variance"].values
-        assert (flags[:, 3, 3] == exists).all()
-        assert flags[:, :, :3].all()
+        assert (tree["posterior_summary"]["model_has_variance"] == exists).all()
