@@ -176,9 +176,9 @@ def sample_posterior(
     >>> features = np.random.default_rng(0).standard_normal((2, 3, 30))
     >>> stack = stack_kernels(features @ features.transpose(0, 2, 1) / 30,
     ...                       visible=[[1, 1, 0], [1, 1, 1]], objects=["a", "b", "c"])
-    >>> tree = sample_posterior(stack, degrees_of_freedom=30, strength=3.0, seed=1)
+    >>> tree = sample_posterior(stack, degrees_of_freedom=30, strength=3.0, draws=700, seed=1)
     >>> tree["posterior"]["hidden"].sizes
-    Frozen({'chain': 4, 'draw': 1000, 'hidden_entry': 3})
+    Frozen({'chain': 4, 'draw': 700, 'hidden_entry': 3})
     >>> tree["posterior"]["hidden_entry"].values.tolist()
     ['Q1, c, a', 'Q1, c, b', 'Q1, c, c']
     >>> sd = tree["posterior_summary"]["completed_sd"].sel(kernel="Q1", object="a")

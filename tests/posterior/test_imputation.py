@@ -177,7 +177,8 @@ def test_what_a_reduced_kernel_showed_comes_back():
 
 def test_complete_kernels_leave_nothing_to_draw():
     stack = stack_kernels([np.eye(2), np.eye(2)])
-    posterior = sample_posterior(stack, degrees_of_freedom=9, strength=2.0, draws=2000, seed=1)
+    options = {"sources": "identical", "strength": 2.0, "draws": 400, "tune": 100, "seed": 1}
+    posterior = sample_posterior(stack, degrees_of_freedom=9, **options)
     with pytest.raises(MKMCError, match="hide nothing"):
         sample_completed(posterior, draws=2)
     paper = fit(stack, strength=0.1, sources="identical")

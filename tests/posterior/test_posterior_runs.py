@@ -209,7 +209,7 @@ def test_a_real_signal_ends_a_real_run(workers, tmp_path):
         ({"sources": None}, KernelError, "sources: NoneType found"),
         ({"sources": "identical", "sharing": 0.5}, KernelError, "identical sources share all"),
         ({"sharing": 2}, KernelError, "sharing of kernel 'Q1'"),
-        ({"degrees_of_freedom": 9.5, "sharing": 0.5}, KernelError, "9.5 found.*above 10.*Round"),
+        ({"degrees_of_freedom": 9.5, "sharing": 0.5}, KernelError, "9.5 found.*above 10.*whole"),
         ({"keep": "some"}, KernelError, "keep: 'some'"),
         ({"keep": 3}, KernelError, "keep: 3"),
         ({"keep": ["ab"]}, KernelError, "keep: 'ab' found; an entry is"),
@@ -250,7 +250,7 @@ def test_degrees_of_freedom_have_no_default():
 
 
 def test_the_strength_has_none_either():
-    with pytest.raises(KernelError, match=r"strength: none found.*select_strength"):
+    with pytest.raises(KernelError, match=r"strength: none found.*select_model"):
         sample_posterior(small_stack(), degrees_of_freedom=9, seed=1)
 
 
