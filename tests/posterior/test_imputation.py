@@ -109,7 +109,7 @@ def test_plug_in_draws_depend_on_the_seed_alone_and_scatter_less():
     options = {"draws": 400, "degrees_of_freedom": 9}
     one = sample_completed(result, seed=3, **options)
     assert one.identical(sample_completed(result, seed=np.random.default_rng(3), **options))
-    posterior = sample_posterior(stack, draws=2000, **OPTIONS)
+    posterior = sample_posterior(stack, draws=2000, sources="identical", **OPTIONS)
     proper = sample_completed(posterior, draws=400)
     hidden = stack.isnull().values & np.eye(5, dtype=bool)
     ratio = one.var("imputation").values[hidden] / proper.var("imputation").values[hidden]
