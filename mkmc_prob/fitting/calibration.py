@@ -379,17 +379,25 @@ def drawn_residuals(
             problem = with_factors(given._replace(stack=training), factors)
         model, sources, _ = approach(problem, start)
         sources = with_constants_of_left_out(problem, sources)
+        # T, which is l x l, is formed once for all kernels, and not at all for a few factors.
+        plain = isinstance(model, LowRankModel) or problem.prior.is_identity
+        scale = None if plain else problem.prior.scale_matrix(model.objects)
         found: list[Residuals | None] = [
-            _residuals(draw, k, problem, sources, model) if hidden.any() else None
+            _residuals(draw, k, problem, sources, model, scale) if hidden.any() else None
             for k, hidden in enumerate(draw.hidden)
         ]
         return DrawnResiduals(found, model)
 
 
 def _residuals(
-    draw: Draw, k: int, problem: Problem, sources: Sources, model: GaussianModel
+    draw: Draw,
+    k: int,
+    problem: Problem,
+    sources: Sources,
+    model: GaussianModel,
+    scale: Matrix | None,
 ) -> Residuals:
-    """Return the residuals of the held-out objects of kernel k."""
+    """Return the residuals of the held-out objects of kernel k; `scale` is T."""
     truth, hidden, source = draw.problem.stack.kernel(k), draw.hidden[k], sources[k]
     h, v = np.flatnonzero(hidden), np.flatnonzero(truth.visible & ~hidden)
     some_h, some_v = evenly(len(h), MOST_HELD_OUT), evenly(len(v), MOST_OTHERS)
@@ -401,7 +409,6 @@ def _residuals(
         of_across, of_among = own.spread(v, h), own.spread(h, h)
     else:
         places, mask = truth.v, ~hidden[truth.v]
-        scale = None if problem.prior.is_identity else problem.prior.scale_matrix(model.objects)
         part = None if scale is None else scale[np.ix_(places, places)]
         restricted = model.restricted(places, model.objects[places])
         conditional = source.condition(restricted, part, mask)

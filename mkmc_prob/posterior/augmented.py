@@ -55,7 +55,7 @@ class AugmentedKernel(NamedTuple):
         """
         kernel, nu, source = part.kernel, part.degrees, part.source
         n, m = len(kernel.v), len(kernel.h)
-        root = _root(kernel, nu, block)
+        root = visible_root(kernel, nu, block)
         rank = root.shape[1]
         # The complete data: x or y, the constant, and both x and y if they differ.
         dimension = size + (source.constant != 0.0) + size * (0.0 < source.sharing < 1.0)
@@ -70,7 +70,7 @@ class AugmentedKernel(NamedTuple):
         return cls(part, place, root, rest, extra, falling, cross, triangle)
 
 
-def _root(kernel: VisibleKernel, nu: float, block: Matrix) -> Matrix:
+def visible_root(kernel: VisibleKernel, nu: float, block: Matrix) -> Matrix:
     """Return V with V V' = nu `block`, of as many columns as the block has eigenvalues above 0."""
     n = len(kernel.v)
     values, vectors = np.linalg.eigh(block) if n else (np.empty(0), np.empty((0, 0)))

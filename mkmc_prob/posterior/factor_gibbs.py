@@ -16,7 +16,6 @@ from ..em.completion import kernel_factors
 from ..em.low_rank import LowRankEM
 from ..errors import KernelError
 from ..linalg.cholesky import half_solve, inverse, log_determinant
-from ..linalg.rounding import rounding_share
 from ..linalg.symmetric import Matrix, Vector, mirror, symmetrize
 from ..model.conditional import gaussian_log_likelihood
 from ..model.factors import FactorPosterior, Patterns, factor_cholesky, own_factors
@@ -24,6 +23,7 @@ from ..model.low_rank import LowRankModel
 from ..model.sources import Constant, SourceKernel
 from ..model.structures import PPCA
 from ..stacks.kernel_stack import KernelStack
+from .augmented import visible_root
 from .constants import draw_constant
 from .constants import log_prior as log_prior_of_constant
 from .sampler import Drawn, Parameters
@@ -439,17 +439,15 @@ def _observations(part: SourceKernel, block: Matrix, start: int) -> _Observation
     """Return the observations of a kernel; raise if there are not so many."""
     kernel, nu = part.kernel, part.degrees
     n, m = len(kernel.v), len(kernel.h)
-    values, vectors = np.linalg.eigh(block) if n else (np.empty(0), np.empty((0, 0)))
-    zero = rounding_share(n, kernel.eps) * np.linalg.norm(block) if n else 0.0
-    above = values > zero
-    rank = int(above.sum())
+    root = visible_root(kernel, nu, block)
+    rank = root.shape[1]
     if nu != round(nu) or nu < rank:
         raise KernelError(
             f"degrees_of_freedom of kernel {kernel.name!r}: {nu:g} found, but the rank of its "
             f"visible block is {rank}: a whole number of at least {rank} is needed, such as the "
-            "number of features. Round it (.round()), or use reduce_rank for a smaller rank."
+            "number of features. For fewer degrees of freedom the kernels need a smaller rank: "
+            "choose whole numbers nu, and pass reduce_rank(stack, nu) and nu."
         )
-    root = np.ascontiguousarray(vectors[:, above] * np.sqrt(nu * values[above]))
     cross = slice(start, start + n * m)
     triangle = slice(cross.stop, cross.stop + m * (m + 1) // 2)
     return _Observations(part, int(nu), root, cross, triangle)
