@@ -426,8 +426,8 @@ def _about(
     about: dict[str, Any] = {"unseen_pairs": total, "prior_alone_pairs": alone}
     about["description"] = (
         f"{total} of {number_of_pairs(size)} pairs of objects are never observed together: the "
-        f"kernels only bound their entries, and {chosen_by} within the bounds. The bounds hold all "
-        "other entries at their values: they are no error bars."
+        f"kernels only bound their entries, and {chosen_by} within the bounds. The bounds hold "
+        "with all other entries fixed, so they are not error bars."
     )
     if len(groups) > 1:
         about["groups"] = (
